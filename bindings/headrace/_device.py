@@ -146,9 +146,9 @@ class TorchBlocks:
             # Entered before the stream. When torch leaves a stream, it sets the device that was current before, which creates a CUDA context
             # on that device: on the first GPU for each rank. When it leaves a device, it creates no context.
             self._on_device = torch.cuda.device(self._device)
+            self._current: tuple[int, Any] = (-1, None)  # the last handle that was handed over to, and its stream
             # Private, but torch's compiler and Triton call it too. torch.cuda.current_stream() creates an object, which costs as much as
             # the rest of next().
-            self._current: tuple[int, Any] = (-1, None)  # the last handle that was handed over to, and its stream
             self._handle_of = getattr(torch._C, "_cuda_getCurrentRawStream", lambda index: torch.cuda.current_stream(index).cuda_stream)
 
     @property

@@ -60,20 +60,25 @@ std::ptrdiff_t first_difference(const std::vector<std::byte>& a, const std::vect
   return std::mismatch(a.begin(), a.end(), b.begin()).first - a.begin();
 }
 
+/// Computes the job's rows on both. Returns the first byte that differs, or -1. Uploads first: a job adds the
+/// sums of grays to its images.
+std::ptrdiff_t difference_on_gpu(Device& device, RowJob job, const std::vector<std::byte>& pictures,
+                                 std::size_t bytes) {
+  const DeviceMemory there(pictures.size());
+  EXPECT_EQ(cudaMemcpy(there.data(), pictures.data(), pictures.size(), cudaMemcpyHostToDevice), cudaSuccess);
+  const auto expected = made_by_cpu(job, bytes);
+  job.pictures = reinterpret_cast<std::uint8_t*>(there.data());
+  return first_difference(made_by_gpu(device, job, bytes), expected);
+}
+
 TEST(CudaRows, OfRandomChainsAreTheCpuBackends) {
   const auto device = first_gpu();
   ChainMaker maker(11);
   for (int round = 0; round < rounds(500); ++round) {
     const auto batch = make_batch(maker.chain(), maker, 5, 400, 300);
     if (!batch) continue;
-    const DeviceMemory pictures(batch->pictures.size());
-    ASSERT_EQ(
-        cudaMemcpy(pictures.data(), batch->pictures.data(), batch->pictures.size(), cudaMemcpyHostToDevice),
-        cudaSuccess);
-    RowJob job = batch->job;
-    const auto expected = made_by_cpu(job, batch->expected.size());
-    job.pictures = reinterpret_cast<std::uint8_t*>(pictures.data());
-    ASSERT_EQ(first_difference(made_by_gpu(*device, job, expected.size()), expected), -1)
+    const RowJob& job = batch->job;
+    ASSERT_EQ(difference_on_gpu(*device, job, batch->pictures, batch->expected.size()), -1)
         << "round " << round << ": " << job.out_width << " x " << job.out_height << ", geometric transforms "
         << job.move_count << ", contrast changes " << job.contrasts << ", elements of " << job.element_bytes;
   }
@@ -87,7 +92,6 @@ TEST(CudaRows, OfEveryColorAreTheCpuBackends) {
   std::vector<std::byte> here(image.row_bytes());
   for (std::size_t i = 0; i < image.picture_bytes(); ++i)
     here[i] = static_cast<std::byte>(i / 3 >> (8 * (i % 3)));
-  const DeviceMemory there(here.size());
   using Kind = PixelStep::Kind;
   for (const PixelStep& step :
        {PixelStep{.kind = Kind::kHue, .shift = 0}, PixelStep{.kind = Kind::kHue, .shift = 77},
@@ -104,11 +108,8 @@ TEST(CudaRows, OfEveryColorAreTheCpuBackends) {
               "");
     job.rows = 1;
     job.parts = 64;
-    ASSERT_EQ(cudaMemcpy(there.data(), here.data(), here.size(), cudaMemcpyHostToDevice), cudaSuccess);
     job.pictures = reinterpret_cast<std::uint8_t*>(here.data());
-    const auto expected = made_by_cpu(job, image.picture_bytes());
-    job.pictures = reinterpret_cast<std::uint8_t*>(there.data());
-    ASSERT_EQ(first_difference(made_by_gpu(*device, job, expected.size()), expected), -1)
+    ASSERT_EQ(difference_on_gpu(*device, job, here, image.picture_bytes()), -1)
         << "step " << static_cast<int>(step.kind) << ", shift " << int{step.shift} << ", factor "
         << step.factor;
   }
@@ -124,14 +125,7 @@ TEST(CudaRows, OfAnyBytesAsRowStepsAreTheCpuBackends) {
       for (std::size_t i = 0; i < sizeof(RowSteps); ++i)
         batch->pictures[row * batch->job.picture_step + batch->job.steps_offset + i] =
             static_cast<std::byte>(maker.coin() ? maker.random()() : 0xFF);
-    const DeviceMemory pictures(batch->pictures.size());
-    ASSERT_EQ(
-        cudaMemcpy(pictures.data(), batch->pictures.data(), batch->pictures.size(), cudaMemcpyHostToDevice),
-        cudaSuccess);
-    RowJob job = batch->job;
-    const auto expected = made_by_cpu(job, batch->expected.size());
-    job.pictures = reinterpret_cast<std::uint8_t*>(pictures.data());
-    ASSERT_EQ(first_difference(made_by_gpu(*device, job, expected.size()), expected), -1)
+    ASSERT_EQ(difference_on_gpu(*device, batch->job, batch->pictures, batch->expected.size()), -1)
         << "round " << round;
   }
 }

@@ -33,9 +33,9 @@ __global__ void __launch_bounds__(kRowThreads)
 }
 
 const void* kernel_of(const RowJob& job) {
-  return with_variant(job, [](auto channels, auto values, auto colors) {
+  return with_variant(job, [](auto channels, auto conversion, auto colors) {
     return reinterpret_cast<const void*>(
-        make_rows<decltype(channels)::value, decltype(values)::value, decltype(colors)::value>);
+        make_rows<decltype(channels)::value, decltype(conversion)::value, decltype(colors)::value>);
   });
 }
 

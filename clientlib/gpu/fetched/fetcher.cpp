@@ -15,8 +15,6 @@ using std::chrono::milliseconds;
 
 /// Time between two calls of the caller's `interrupt`.
 constexpr milliseconds kLook{50};
-/// This thread is ahead of the loop, and leaves the core to it.
-constexpr std::chrono::microseconds kNoSpin{0};
 /// How late the stream may report its own timeout.
 constexpr std::chrono::seconds kSlack{5};
 /// Timeout of Stream::next() while the loop does not wait, after which it is called again. Shorter than a
@@ -169,7 +167,7 @@ Result<std::optional<BatchView>> Fetcher::next() {
   for (;;) {
     // Keep one lease free: without one the stream copies the batch, which would then be copied again.
     while (stream_.live_views() + 1 >= stream_.max_leases() && !flying_.empty()) {
-      (void)flying_.front().wait(kNoSpin);
+      (void)flying_.front().wait({});  // this thread is ahead of the loop, and leaves the core to it
       flying_.pop_front();
     }
     auto batch = stream_.next(limit());

@@ -47,9 +47,9 @@ void run_on_host(const RowJob& job) {
       if (job.channels == 3) return sum_grays<3>(block, job, contrast, number);
       sum_grays<1>(block, job, contrast, number);
     });
-  with_variant(job, [&](auto channels, auto values, auto colors) {
+  with_variant(job, [&](auto channels, auto conversion, auto colors) {
     each_block(job, [&](HostBlock& block, std::int32_t number) {
-      run_rows<channels(), values(), colors()>(block, job, number);
+      run_rows<channels(), conversion(), colors()>(block, job, number);
     });
   });
 }

@@ -84,10 +84,9 @@ HEADRACE_HD inline float times_byte(float x) {
 /// double; this gives the same bytes in single precision, without branches.
 ///   RGB to HSV: computes libImaging's own quotients. That of the smallest channel is 1, so h takes one
 /// subtraction, rounded once.
-///   HSV to RGB: each channel is V reduced by a fraction between 0 and S, which grows with the distance from
-///   H
-/// to the channel's own hue. No exact value lies midway between two bytes, so single precision rounds to the
-/// same byte.
+///   HSV to RGB: each channel is V reduced by a fraction between 0 and S, which grows with the distance
+/// from H to the channel's own hue. No exact value lies midway between two bytes, so single precision rounds
+/// to the same byte.
 HEADRACE_HD inline LiftedRgb shift_hue(const LiftedRgb& p, std::uint8_t shift) {
   const float larger = max_of(p.r, p.g), smaller = min_of(p.r, p.g);
   const float most = max_of(larger, p.b), least = min_of(smaller, p.b);

@@ -57,9 +57,8 @@ struct RowJob {
   pixels::Normalization how[3];
   Conversion conversion = Conversion::kBytes;
   AffineValue affine[3];  ///< for each channel; gives exactly the values of `how`
-  std::uint32_t erased[3] = {
-      0, 0,
-      0};  ///< each channel's erasing value: an element's bits, or (kAffine...) a float's, which is rounded
+  /// Each channel's erasing value: an element's bits, or (kAffine...) a float's, which is rounded.
+  std::uint32_t erased[3] = {0, 0, 0};
   std::int32_t blocks_at_once = 1;  ///< Device::blocks_at_once()
   std::int32_t parts = 1;           ///< blocks for each row; row_parts()
 

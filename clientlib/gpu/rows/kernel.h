@@ -255,10 +255,10 @@ HEADRACE_HD void sum_grays(Block& block, const RowJob& job, std::int32_t contras
   });
 }
 
-/// Calls run(channels, values, colors), each a std::integral_constant: what run_rows is compiled for.
+/// Calls run(channels, conversion, colors), each a std::integral_constant: what run_rows is compiled for.
 template <class F>
 auto with_variant(const RowJob& job, F&& run) {
-  const auto with_values = [&](auto channels, auto colors) {
+  const auto with_conversion = [&](auto channels, auto colors) {
     switch (job.conversion) {
       case Conversion::kTableHalf:
         return run(channels, std::integral_constant<Conversion, Conversion::kTableHalf>(), colors);
@@ -273,8 +273,8 @@ auto with_variant(const RowJob& job, F&& run) {
     }
   };
   const auto with_colors = [&](auto channels) {
-    return job.changes_colors ? with_values(channels, std::true_type())
-                              : with_values(channels, std::false_type());
+    return job.changes_colors ? with_conversion(channels, std::true_type())
+                              : with_conversion(channels, std::false_type());
   };
   if (job.channels == 3) return with_colors(std::integral_constant<int, 3>());
   return with_colors(std::integral_constant<int, 1>());
