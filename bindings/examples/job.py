@@ -21,6 +21,7 @@ from typing import Any
 import headrace
 import torch
 import torch.distributed as dist
+import torch.distributed.nn  # imported later, it would keep the process group, and gloo's threads might abort a process that ends
 
 RANK = int(os.environ.get("RANK", "0"))  # torchrun sets both
 WORLD_SIZE = int(os.environ.get("WORLD_SIZE", "1"))
@@ -71,7 +72,7 @@ def ranks(device: str) -> Iterator[None]:
         yield
     finally:
         if dist.is_initialized():
-            gc.collect()  # a DistributedDataParallel that still exists would keep gloo's threads after the group has ended
+            gc.collect()  # a DistributedDataParallel that still exists would keep the group, too
             dist.destroy_process_group()
 
 

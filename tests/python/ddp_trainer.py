@@ -5,11 +5,13 @@ from __future__ import annotations
 import gc
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 import headrace
 import torch
 import torch.distributed as dist
+import torch.distributed.nn  # before there is a group: this module keeps the default group that exists when it is first imported
 from torch.nn.parallel import DistributedDataParallel
 
 
@@ -45,10 +47,10 @@ def main() -> None:
     report = train(sys.argv[1])
     if dist.get_rank() == 0:
         print(json.dumps(report), flush=True)
-    # A DistributedDataParallel that still exists keeps gloo's threads after the group has ended. While Python ends, one of them may use the
-    # group, which aborts the process.
-    gc.collect()
+    gc.collect()  # a DistributedDataParallel that still exists keeps the group, too
     dist.destroy_process_group()
+    threads = [task.joinpath("comm").read_text() for task in Path("/proc/self/task").iterdir()]
+    assert not any("gloo" in name for name in threads), f"a thread of gloo that outlives the group may abort the process: {threads}"
 
 
 if __name__ == "__main__":
