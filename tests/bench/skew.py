@@ -1,7 +1,7 @@
 """CPU time of the server per delivered sample when several trainers read the same images, relative to one trainer. Trainers start at
 different times, are killed and restarted, or have other batch sizes, dtypes and colors. Cases run in turn, each with a server of its own.
-The jobs of a sweep also run one by one, each with a server of its own. The first job makes uint8 without color transforms. What the others
-need in addition for transforms, by the server's stage times, is their own work, which sharing cannot save.
+`headrace bench` measures each job of a sweep alone. The first job makes uint8 without color transforms. What the others need in addition,
+relative to the first one, is their own work, which sharing cannot save.
 
     python3 tests/bench/skew.py IMAGES --headrace build/release/server/verbs/headrace --seconds 60 --rounds 3
 
@@ -55,7 +55,7 @@ CASES: dict[str, tuple[Streams, list[tuple[str, float, float | None]]]] = {
     "4 jobs": (JOBS, [(name, 0, None) for name in JOBS]),
     "sweep of 8 jobs": (SWEEP, [(name, 0, None) for name in SWEEP]),
 }
-ALONE = {"4 jobs": JOBS, "sweep of 8 jobs": SWEEP}  # cases whose jobs also run one by one
+ALONE = {"4 jobs": JOBS, "sweep of 8 jobs": SWEEP}  # cases whose jobs are also measured one by one
 
 
 def train(address: str, stream: str, client: str, step: float, state: str) -> None:
@@ -116,17 +116,28 @@ class Run:
         return self.us / self.made
 
     @property
-    def transforms(self) -> float:
-        """Time of all transforms, in us per sample that was made."""
-        return 1e6 * sum(stream["stage_seconds"]["transform"] for stream in self.streams) / self.made
-
-    @property
     def decoded(self) -> int:
         return sum(stream.get("decoded", stream["samples"] - stream.get("shared", 0)) for stream in self.streams)
 
     @property
     def granted(self) -> int:
         return sum(stream.get("granted", 0) for stream in self.streams)
+
+
+def bench(args: argparse.Namespace, streams: Streams, name: str) -> float:
+    """CPU time of one worker per sample of the stream, in us, without clients."""
+    with tempfile.TemporaryDirectory() as folder:
+        config = settings(Path(folder), args, streams, threads=1)
+        command = [args.headrace, "bench", config, "--stream", name, "--clients", "0", "--seconds", "1", "--json"]
+        return float(json.loads(subprocess.run(command, check=True, capture_output=True).stdout)["runs"][0]["cpu_us_per_sample"])
+
+
+def settings(folder: Path, args: argparse.Namespace, streams: Streams, threads: int) -> Path:
+    config = folder / "headrace.yaml"
+    server = {"threads": threads, "metrics": "off", "directory": str(folder / "run")}
+    sources = {"images": {"type": "image_folder", "path": args.images}}
+    config.write_text(json.dumps({"server": server, "sources": sources, "streams": streams}))
+    return config
 
 
 def play(args: argparse.Namespace, streams: Streams, parts: list[tuple[str, float, float | None]], seconds: float) -> Run:
@@ -137,9 +148,7 @@ def play(args: argparse.Namespace, streams: Streams, parts: list[tuple[str, floa
 def play_in(
     folder: Path, args: argparse.Namespace, streams: Streams, parts: list[tuple[str, float, float | None]], seconds: float
 ) -> Run:
-    config = folder / "headrace.yaml"
-    settings = {"server": {"threads": os.cpu_count(), "metrics": "off", "directory": str(folder / "run")}}
-    config.write_text(json.dumps({**settings, "sources": {"images": {"type": "image_folder", "path": args.images}}, "streams": streams}))
+    config = settings(folder, args, streams, threads=os.cpu_count() or 1)
     server = subprocess.Popen([args.headrace, "serve", str(config)], stderr=subprocess.DEVNULL)
     trainers: list[Trainer] = []
     try:
@@ -184,15 +193,13 @@ def main() -> None:
     parser.add_argument("--cases", nargs="*", default=list(CASES), choices=list(CASES))
     args = parser.parse_args()
     runs: dict[str, list[Run]] = {case: [] for case in args.cases}
-    alone: dict[str, list[list[float]]] = {case: [] for case in args.cases if case in ALONE}
+    alone: dict[str, list[list[float]]] = {case: [] for case in args.cases if case in ALONE}  # us per sample of each job, for each round
     for number in range(args.rounds):
         for case in args.cases:
             print(f"round {number + 1} of {args.rounds}: {case}", file=sys.stderr)
             runs[case].append(play(args, *CASES[case], args.seconds))
-            if (jobs := ALONE.get(case)) and "1 trainer" in args.cases:
-                seconds = args.seconds / len(jobs)
-                each = [play(args, {name: job}, [(name, 0, None)], seconds) for name, job in jobs.items()]
-                alone[case].append([run.transforms for run in each])
+            if jobs := ALONE.get(case):
+                alone[case] += [[bench(args, jobs, name) for name in jobs] for _ in range(2)]
     report(runs, alone)
 
 
@@ -206,14 +213,13 @@ def report(runs: dict[str, list[Run]], alone: dict[str, list[list[float]]]) -> N
         print(f"| {case} | {statistics.median(figures):.0f} | {relative} | {decoded} | {granted} | {granted / decoded:.2f} |")
     if not one or not alone:
         return
-    print("\n| jobs | us per sample | own work, us | all jobs / 1 trainer | all jobs without own work / 1 trainer |\n|---|---|---|---|---|")
+    print("\n| jobs | us per sample | own work, relative | all jobs / 1 trainer | all jobs without own work / 1 trainer |\n|---|---|---|---|---|")
     for case, each in alone.items():
         jobs, together = len(ALONE[case]), [run.per_made for run in runs[case]]
-        own = [statistics.mean(figures) - figures[0] for figures in each]
-        rounds = list(zip(together, own, [run.per_made for run in one], strict=True))
-        total = statistics.median(jobs * t / o for t, _, o in rounds)
-        rest = statistics.median(jobs * (t - w) / o for t, w, o in rounds)
-        print(f"| {case} | {statistics.median(together):.0f} | {statistics.median(own):.0f} | {total:.2f} | {rest:.2f} |")
+        medians = [statistics.median(job) for job in zip(*each, strict=True)]
+        own = statistics.mean(medians) / medians[0] - 1
+        total = statistics.median(jobs * t / o.per_made for t, o in zip(together, one, strict=True))
+        print(f"| {case} | {statistics.median(together):.0f} | {own:.3f} | {total:.2f} | {total - jobs * own:.2f} |")
 
 
 if __name__ == "__main__":
