@@ -32,9 +32,18 @@ using described::absolute;
 using described::parse_duration;
 using described::parse_size;
 
+/// Who may see samples of the datasets on the status page.
+enum class ImagesFor : std::uint8_t {
+  kAdmitted,   ///< users of this machine who may attach: the server's own, root, and ServerConfig::allow's
+               ///< uids
+  kEverybody,  ///< who can reach the port
+  kNobody
+};
+
 struct MetricsConfig {
   std::string address = "127.0.0.1";
   std::uint16_t port = 9464;  ///< 0: any free port
+  ImagesFor images = ImagesFor::kAdmitted;
 
   static described::Description<MetricsConfig> description();
 };

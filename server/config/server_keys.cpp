@@ -33,6 +33,13 @@ const Words<log::Level>& words_of(log::Level) {
   return all;
 }
 
+const Words<ImagesFor>& words_of(ImagesFor) {
+  static const Words<ImagesFor> all{{"admitted", ImagesFor::kAdmitted},
+                                    {"everybody", ImagesFor::kEverybody},
+                                    {"nobody", ImagesFor::kNobody}};
+  return all;
+}
+
 /// A number, or `auto`, which is stored as 0.
 Codec<unsigned> thread_count() {
   const auto chosen = word<unsigned>({{"auto", 0}});
@@ -71,7 +78,10 @@ Description<MetricsConfig> MetricsConfig::description() {
   return {"",
           "",
           {key("address", &MetricsConfig::address, text()),
-           key("port", &MetricsConfig::port, integer<std::uint16_t>(0, 65'535), "0: any free port.")}};
+           key("port", &MetricsConfig::port, integer<std::uint16_t>(0, 65'535), "0: any free port."),
+           key("images", &MetricsConfig::images, word(words_of(ImagesFor())),
+               "Who sees images of the datasets on the status page. admitted: on this machine, the server's "
+               "user, root, and `server.allow.uids`; everybody: who can reach the port; nobody.")}};
 }
 
 Description<ServerConfig> ServerConfig::description() {
@@ -88,8 +98,9 @@ Description<ServerConfig> ServerConfig::description() {
            key("numa", &Self::numa, word<Numa>({{"auto", Numa::kAuto}, {"off", Numa::kOff}}),
                "auto: with several NUMA nodes, each worker stays on one node, and shared memory is "
                "interleaved over these nodes; off: the kernel decides."),
-           without_default(key("metrics", &Self::metrics, metrics_or_off(),
-                               "Where /metrics, /healthz and /readyz are served; off: nowhere.")),
+           without_default(
+               key("metrics", &Self::metrics, metrics_or_off(),
+                   "Where the status page, /metrics, /healthz and /readyz are served; off: nowhere.")),
            key("evict_after", &Self::evict_after, eviction(),
                "A client without a heartbeat for this long is fenced: it is granted no more batches."),
            key("group_grace", &Self::group_grace, duration(),

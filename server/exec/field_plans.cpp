@@ -154,9 +154,13 @@ class Planner {
       on_device = std::make_shared<const transform::DeviceRows>(std::move(*split));
     }
     const bool cropped = randomly_cropped(chain);
+    transform::Values written;
+    for (const transform::Transform& transform : chain.transforms) transform->add_to(written);
+    RowValues values{chain.output.layout == transform::PixelLayout::kNchw, std::move(written.mean),
+                     std::move(written.std)};
     if (on_device) chain = transform::first_part(chain, transform::device_begins(chain.transforms));
     out_.push_back({std::move(spec), index, std::move(*compiled), field.scale, cropped, std::move(on_device),
-                    std::move(chain)});
+                    std::move(chain), std::move(values)});
     return {};
   }
 

@@ -15,6 +15,12 @@
 
 namespace headrace::server::exec {
 
+/// How the values of an image's finished row are made from bytes.
+struct RowValues {
+  bool planar = false;            ///< channels are stored one after the other
+  std::vector<double> mean, std;  ///< of `normalize`, one per channel; empty: not normalized
+};
+
 struct FieldPlan {
   FieldSpec spec;                       ///< a ragged field's capacity is for one batch
   std::size_t source_field = 0;         ///< index in Source::fields()
@@ -26,6 +32,7 @@ struct FieldPlan {
   /// For a field that the device computes: the server's part of `plan`, and the device's part.
   std::shared_ptr<const transform::DeviceRows> on_device = {};
   transform::PlanConfig ring_chain = {};  ///< the chain of ring_plan()
+  RowValues values = {};                  ///< only for images
 
   /// The plan of the image in the ring. REQUIRES: `plan`.
   [[nodiscard]] const transform::Plan& ring_plan() const { return on_device ? on_device->pictures() : *plan; }

@@ -343,6 +343,7 @@ Result<SampleMaker::Explanation> SampleMaker::explain(std::uint64_t epoch, std::
   for (int attempt = 0; attempt < kTries && source_->whole_index(sample) != wanted; ++attempt)
     sample = options_.sampler->substitute(sample, draws);
   result.name = source_->name(sample);
+  result.sample = sample;
   result.parameters = "[]";
   if (!decodes_) return result;
   source::Sample read_again;

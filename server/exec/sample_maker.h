@@ -195,6 +195,7 @@ class SampleMaker {
   struct Explanation {
     std::string name;
     std::string parameters;
+    std::uint64_t sample = 0;  ///< its index for source().read()
   };
   Result<Explanation> explain(std::uint64_t epoch, std::uint64_t position, const Row& row) const;
 

@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "server/log/recent.h"
+
 namespace headrace::server::log {
 namespace {
 
@@ -28,7 +30,8 @@ spdlog::level::level_enum spdlog_level(Level level) {
 }  // namespace
 
 void set_sink(std::shared_ptr<spdlog::sinks::sink> sink) {
-  spdlog::set_default_logger(std::make_shared<spdlog::logger>("headrace", std::move(sink)));
+  const spdlog::sinks_init_list sinks = {std::move(sink), recent_sink()};
+  spdlog::set_default_logger(std::make_shared<spdlog::logger>("headrace", sinks));
   spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e %^%l%$ %v");
 }
 

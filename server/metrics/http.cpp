@@ -1,6 +1,7 @@
 #include "server/metrics/http.h"
 
 #include <CivetServer.h>
+#include <arpa/inet.h>
 #include <fmt/format.h>
 #include <netdb.h>
 #include <sys/socket.h>
@@ -8,12 +9,15 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <condition_variable>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <system_error>
 #include <thread>
 
 #include "clientlib/ring/unique_fd.h"
+#include "server/metrics/tcp_user.h"
 
 namespace headrace::server::metrics {
 namespace {
@@ -22,30 +26,125 @@ namespace {
 /// most (silent connections / threads) times the timeout.
 constexpr int kThreads = 32;
 constexpr int kPatienceMs = 1000;
+/// What a page of ours may do: run its own script and show images of this server, nothing else.
+constexpr const char* kPolicy =
+    "Content-Security-Policy: default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
+    "img-src 'self' data:; connect-src 'self'; frame-ancestors 'none'\r\n";
+constexpr int kMostEndless = kThreads / 4;  ///< endless replies at a time
+
+/// Whether the `Host` of a request, which may have a port, is an IP address or `localhost`.
+bool is_address(std::string host) {
+  if (host.starts_with('[')) {
+    host = host.substr(1, host.find(']') - 1);
+  } else {
+    host = host.substr(0, host.find(':'));
+  }
+  in6_addr address{};
+  return host == "localhost" || ::inet_pton(AF_INET, host.c_str(), &address) == 1 ||
+         ::inet_pton(AF_INET6, host.c_str(), &address) == 1;
+}
+
+HttpRequest request_of(mg_connection* connection) {
+  const mg_request_info& info = *mg_get_request_info(connection);
+  return {.value =
+              [&info](const std::string& name) {
+                std::string value;
+                if (info.query_string)
+                  CivetServer::getParam(std::string(info.query_string), name.c_str(), value);
+                return value;
+              },
+          .user = [&info, connection]() -> std::optional<uid_t> {
+            const char* const host = mg_get_header(connection, "Host");
+            if (!host || !is_address(host)) return std::nullopt;
+            return tcp_user(info.remote_addr, static_cast<std::uint16_t>(info.remote_port),
+                            static_cast<std::uint16_t>(info.server_port));
+          }};
+}
+
+void send_head(mg_connection* connection, const HttpReply& reply, const std::string& length) {
+  mg_printf(connection,
+            "HTTP/1.1 %d %s\r\nContent-Type: %s\r\n%sCache-Control: no-store\r\nX-Content-Type-Options: "
+            "nosniff\r\nCross-Origin-Resource-Policy: same-origin\r\nConnection: close\r\n%s\r\n",
+            reply.status, mg_get_response_code_text(connection, reply.status), reply.type.c_str(),
+            length.c_str(), kPolicy);
+}
+
+/// What the endless replies share.
+class Endless {
+ public:
+  struct One {
+    explicit One(Endless& all) : of(all), too_many(all.count_.fetch_add(1) >= kMostEndless) {}
+    ~One() { of.count_.fetch_sub(1); }
+    One(const One&) = delete;
+    One& operator=(const One&) = delete;
+    Endless& of;
+    const bool too_many;
+  };
+
+  void stop() {
+    const std::scoped_lock lock(mutex_);
+    stopping_ = true;
+    stopped_.notify_all();
+  }
+  /// Waits a second. False: the replies are to end.
+  bool wait() {
+    std::unique_lock lock(mutex_);
+    return !stopped_.wait_for(lock, std::chrono::seconds(1), [this] { return stopping_; });
+  }
+
+ private:
+  std::atomic<int> count_{0};
+  std::mutex mutex_;
+  std::condition_variable stopped_;
+  bool stopping_ = false;  ///< [mutex]
+};
 
 class RouteHandler : public CivetHandler {
  public:
-  RouteHandler(std::string path, HttpServer::Handler handler)
-      : path_(std::move(path)), handler_(std::move(handler)) {}
+  RouteHandler(std::string path, HttpServer::Handler handler, Endless& endless)
+      : path_(std::move(path)), handler_(std::move(handler)), endless_(endless) {}
 
   bool handleGet(CivetServer*, mg_connection* connection) override {
-    const char* asked = mg_get_request_info(connection)->local_uri;
-    HttpReply reply{500, "text/plain", "internal error\n"};
+    bool begun = false;
     try {
-      reply = asked && path_ == asked ? handler_() : HttpReply{404, "text/plain", "not found\n"};
-    } catch (const std::exception&) {  // the caller is C, which no exception may reach: reply with 500
+      const mg_request_info& info = *mg_get_request_info(connection);
+      const bool here = info.local_uri && path_ == info.local_uri;
+      const HttpReply reply =
+          here ? handler_(request_of(connection)) : HttpReply{.status = 404, .body = "not found\n"};
+      if (reply.next) {
+        send_endless(connection, reply, begun);
+      } else {
+        send(connection, reply);
+      }
+    } catch (...) {  // the caller is C, which no exception may reach
+      constexpr const char* kFailed =
+          "HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+      if (!begun) mg_write(connection, kFailed, std::strlen(kFailed));
     }
-    mg_printf(connection,
-              "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\nConnection: close\r\n\r\n",
-              reply.status, mg_get_response_code_text(connection, reply.status), reply.type.c_str(),
-              reply.body.size());
-    mg_write(connection, reply.body.data(), reply.body.size());
     return true;
   }
 
  private:
+  static void send(mg_connection* connection, const HttpReply& reply) {
+    send_head(connection, reply, fmt::format("Content-Length: {}\r\n", reply.body.size()));
+    mg_write(connection, reply.body.data(), reply.body.size());
+  }
+
+  /// Sets `begun` once the reply's head has been sent.
+  void send_endless(mg_connection* connection, const HttpReply& reply, bool& begun) {
+    const Endless::One one(endless_);
+    if (one.too_many)
+      return send(connection,
+                  {.status = 503, .body = "too many readers of live figures: close one of them\n"});
+    std::string part = reply.next();
+    begun = true;
+    send_head(connection, reply, "");
+    while (mg_write(connection, part.data(), part.size()) > 0 && endless_.wait()) part = reply.next();
+  }
+
   std::string path_;
   HttpServer::Handler handler_;
+  Endless& endless_;
 };
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
@@ -82,6 +181,7 @@ void connect_once(const std::string& address, int port) {
 struct HttpServer::Impl {
   std::string address;
   int port = 0;
+  Endless endless;
   std::vector<std::unique_ptr<RouteHandler>> handlers;
   std::unique_ptr<CivetServer> server;
 };
@@ -89,6 +189,7 @@ struct HttpServer::Impl {
 HttpServer::HttpServer() : impl_(std::make_unique<Impl>()) {}
 HttpServer::~HttpServer() {
   if (!impl_->server) return;
+  impl_->endless.stop();
   // civetweb checks its stop flag when its poll returns, up to 2 s later, unless a client connects.
   std::atomic<bool> stopped{false};
   std::thread waker;
@@ -135,7 +236,8 @@ Result<std::unique_ptr<HttpServer>> HttpServer::start(const std::string& address
                             port, address, std::strerror(refused)));
   }
   for (Route& route : routes) {
-    http->impl_->handlers.push_back(std::make_unique<RouteHandler>(route.path, std::move(route.handler)));
+    http->impl_->handlers.push_back(
+        std::make_unique<RouteHandler>(route.path, std::move(route.handler), http->impl_->endless));
     http->impl_->server->addHandler(route.path, *http->impl_->handlers.back());
   }
   const std::vector<int> ports = http->impl_->server->getListeningPorts();

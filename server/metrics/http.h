@@ -1,10 +1,14 @@
-// One HTTP port for /metrics, /healthz, /readyz and / (civetweb), on threads of its own, so that nothing here
-// delays the data. A connection that sends no request, or reads too slowly, occupies a thread for one second;
-// 32 are served at a time and the others wait: with 90 silent connections, a reply takes up to three seconds.
+// The HTTP port (civetweb), on threads of its own, so that nothing here delays the data. A connection that
+// sends no request, or reads too slowly, occupies a thread for one second; 32 are served at a time and the
+// others wait: with 90 silent connections, a reply takes up to three seconds. At most a quarter of the
+// threads send endless replies.
 #pragma once
+
+#include <sys/types.h>
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,15 +16,27 @@
 
 namespace headrace::server::metrics {
 
+struct HttpRequest {
+  /// The decoded value of a parameter of the query; empty if it is not given.
+  std::function<std::string(const std::string& name)> value;
+  /// The user whose process sent the request, if it runs on this machine (tcp_user.h) and asked for an
+  /// address or `localhost`: with another name in the URL, a browser may act for a page of that name,
+  /// whatever its user wants.
+  std::function<std::optional<uid_t>()> user;
+};
+
 struct HttpReply {
   int status = 200;
   std::string type = "text/plain; charset=utf-8";
   std::string body;
+  /// Set: an endless reply, for which `body` is unused. Called about once a second; each result is sent at
+  /// once, until the reader closes the connection.
+  std::function<std::string()> next;
 };
 
 class HttpServer {
  public:
-  using Handler = std::function<HttpReply()>;
+  using Handler = std::function<HttpReply(const HttpRequest&)>;
   struct Route {
     std::string path;
     Handler handler;  ///< called from civetweb's threads

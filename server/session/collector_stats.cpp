@@ -40,6 +40,10 @@ nlohmann::json Collector::stats() const {
     for (std::size_t stage = 0; stage < metrics::kStages; ++stage)
       stages[metrics::kStageNames[stage]] = static_cast<double>(s.totals.stages[stage].total_ns) * 1e-9;
     streams[s.info.name] = {
+        {"samples_per_epoch", s.info.samples},
+        {"batch_size", s.info.batch_size},
+        {"live", s.info.live},
+        {"delivery", s.info.delivery == Delivery::kShard ? "shard" : "broadcast"},
         {"samples", s.totals.samples},
         {"batches", s.totals.batches},
         {"read_bytes", s.totals.read_bytes},

@@ -156,22 +156,11 @@ Result<std::unique_ptr<Server>> Server::build(const config::Config& config) {
     return tl::make_unexpected(done.error());
   if (auto done = server->directory_.set_socket_mode(wire::kAttachSocket); !done) return fail(done.error());
   if (config.server.metrics) {
-    auto http = metrics::HttpServer::start(
-        config.server.metrics->address, config.server.metrics->port,
-        {{"/metrics",
-          [raw] {
-            return metrics::HttpReply{200, "text/plain; version=0.0.4; charset=utf-8",
-                                      raw->collector_->exposition()};
-          }},
-         {"/healthz",
-          [] {
-            return metrics::HttpReply{200, "text/plain", "ok\n"};
-          }},
-         {"/readyz", [raw] {
-            const std::string why = raw->stop_ ? "draining" : raw->collector_->not_ready();
-            return why.empty() ? metrics::HttpReply{200, "text/plain", "ready\n"}
-                               : metrics::HttpReply{503, "text/plain", "not ready: " + why + "\n"};
-          }}});
+    server->status_ = std::make_unique<status::Status>(
+        *server->engine_, [raw] { return raw->collector_->stats(); },
+        [raw](const metrics::HttpRequest& request) { return raw->image_obstacle(request); });
+    auto http = metrics::HttpServer::start(config.server.metrics->address, config.server.metrics->port,
+                                           server->routes());
     if (!http) return tl::make_unexpected(http.error());
     server->http_ = std::move(*http);
   }
@@ -189,6 +178,44 @@ Result<std::unique_ptr<Server>> Server::build(const config::Config& config) {
   if (auto enough = check_descriptors(); !enough) return fail(enough.error());
   server->engine_->start();
   return server;
+}
+
+std::string Server::image_obstacle(const metrics::HttpRequest& request) const {
+  switch (config_.metrics->images) {
+    case config::ImagesFor::kEverybody:
+      return {};
+    case config::ImagesFor::kNobody:
+      return "images are off (server.metrics.images: nobody)";
+    case config::ImagesFor::kAdmitted:
+      break;
+  }
+  const auto user = request.user();
+  if (user && is_trusted_user(*user, config_.allow.uids)) return {};
+  if (!user)
+    return "images are not shown to other machines and containers, nor under a host name: forward the port "
+           "over ssh and "
+           "open http://127.0.0.1, or set `server.metrics.images: everybody`";
+  return fmt::format(
+      "images are not shown to user {}: add the user to `server.allow.uids`, or set `server.metrics.images: "
+      "everybody`",
+      *user);
+}
+
+std::vector<metrics::HttpServer::Route> Server::routes() {
+  using metrics::HttpReply;
+  using metrics::HttpRequest;
+  std::vector<metrics::HttpServer::Route> routes = status_->routes();
+  routes.push_back({"/metrics", [this](const HttpRequest&) {
+                      return HttpReply{.type = "text/plain; version=0.0.4; charset=utf-8",
+                                       .body = collector_->exposition()};
+                    }});
+  routes.push_back({"/healthz", [](const HttpRequest&) { return HttpReply{.body = "ok\n"}; }});
+  routes.push_back({"/readyz", [this](const HttpRequest&) {
+                      const std::string why = stop_ ? "draining" : collector_->not_ready();
+                      if (why.empty()) return HttpReply{.body = "ready\n"};
+                      return HttpReply{.status = 503, .body = "not ready: " + why + "\n"};
+                    }});
+  return routes;
 }
 
 Result<void> Server::start_feeders() {
@@ -282,6 +309,7 @@ void Server::tick(std::uint64_t now_ns) {
     if (const auto warning = watch.check(now_ns, sharing_figures(*engine_, group))) log::warn("{}", *warning);
   }
   sessions_->tick(now_ns, nanoseconds(config_.evict_after));
+  if (status_) status_->tick(now_ns);
 }
 
 template <class F>

@@ -23,6 +23,7 @@
 #include "server/session/sessions.h"
 #include "server/session/share_rows.h"
 #include "server/session/sharing_watch.h"
+#include "server/status/status.h"
 
 namespace headrace::server::session {
 
@@ -49,6 +50,10 @@ class Server {
   Server(config::ServerConfig config, Directory directory);
   /// start(), which may throw what the libraries throw if the system refuses a descriptor or a thread.
   static Result<std::unique_ptr<Server>> build(const config::Config& config);
+  /// Why its sender may not see samples of the datasets; empty: they may. See server.metrics.images.
+  [[nodiscard]] std::string image_obstacle(const metrics::HttpRequest& request) const;
+  /// /metrics, /healthz, /readyz, and those of the status page.
+  [[nodiscard]] std::vector<metrics::HttpServer::Route> routes();
   /// Binds the sockets of streams whose batches another process feeds.
   Result<void> start_feeders();
   /// Gives clients of failed feeds time to read the reason before they lose the server.
@@ -67,6 +72,7 @@ class Server {
   std::unique_ptr<Sessions> sessions_;
   std::vector<std::unique_ptr<Feeder>> feeders_;
   std::unique_ptr<Control> control_;
+  std::unique_ptr<status::Status> status_;  ///< if there is an HTTP port
   std::unique_ptr<metrics::HttpServer> http_;
   ring::UniqueFd signals_;  ///< readable when a signal of stop_signals() is pending
   std::stop_source reads_;  ///< cancels network reads of sources

@@ -1,4 +1,4 @@
-// The verbs that query a running server: health, ls, stats, sample, drain.
+// The verbs that ask a running server once: health, ls, stats, sample, drain.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,18 +13,12 @@
 #include "clientlib/client/delay_reason.h"
 #include "headrace/client.h"
 #include "server/exec/stream_status.h"
+#include "server/verbs/question.h"
 #include "server/verbs/verbs.h"
 
 namespace headrace::server::verbs {
 namespace {
 
-const CLI::Validator kSeconds(
-    [](std::string& text) {
-      double seconds = 0;
-      const bool sound = CLI::detail::lexical_cast(text, seconds) && seconds >= 0.001 && seconds <= 1e9;
-      return sound ? std::string() : "'" + text + "' is not a number of seconds from 0.001 to 1e9";
-    },
-    "SECONDS");
 const CLI::Validator kNumber(
     [](std::string& text) {
       std::int64_t number = 0;
@@ -32,43 +26,6 @@ const CLI::Validator kNumber(
       return sound ? std::string() : "'" + text + "' is not a whole number from 0";
     },
     "NUMBER");
-
-struct Address {
-  std::string address;
-  double timeout = 5;
-
-  void add_to(CLI::App& verb) {
-    verb.add_option("--address", address,
-                    "The server's directory (default: HEADRACE_ADDRESS, then the server's default)");
-    verb.add_option("--timeout", timeout, "Seconds to wait for the server (default: 5)")->check(kSeconds);
-  }
-  [[nodiscard]] Result<Client> connect() const {
-    return Client::connect(
-        {.address = address, .timeout = std::chrono::milliseconds(static_cast<long>(timeout * 1000))});
-  }
-};
-
-/// Adds a verb that connects, then calls `what`.
-template <class F>
-CLI::App* add_question(CLI::App& app, const char* name, const char* help, int& exit_code, F what) {
-  auto address = std::make_shared<Address>();
-  CLI::App* verb = app.add_subcommand(name, help);
-  address->add_to(*verb);
-  verb->callback([address, what, &exit_code] {
-    auto client = address->connect();
-    const Result<void> done = client ? what(*client) : tl::make_unexpected(client.error());
-    exit_code = done ? 0 : report(done.error());
-  });
-  return verb;
-}
-
-/// The server's figures: of each stream by name in "streams", and of the streams that share rows in
-/// "sharing".
-Result<nlohmann::json> stats_of(Client& client) {
-  const auto stats = client.stats();
-  if (!stats) return tl::make_unexpected(stats.error());
-  return nlohmann::json::parse(*stats, nullptr, false);
-}
 
 nlohmann::json streams_in(const nlohmann::json& stats) {
   return stats.value("streams", nlohmann::json::object());

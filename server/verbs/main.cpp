@@ -146,6 +146,7 @@ int main(int argc, char** argv) {
   verbs::add_bench(app, exit_code);
   verbs::add_health(app, exit_code);
   verbs::add_ls(app, exit_code);
+  verbs::add_top(app, exit_code);
   verbs::add_stats(app, exit_code);
   verbs::add_sample(app, exit_code);
   verbs::add_drain(app, exit_code);

@@ -20,6 +20,7 @@ void add_verify(CLI::App& app, int& exit_code);
 void add_schema(CLI::App& app, int& exit_code);
 void add_health(CLI::App& app, int& exit_code);
 void add_ls(CLI::App& app, int& exit_code);
+void add_top(CLI::App& app, int& exit_code);
 void add_stats(CLI::App& app, int& exit_code);
 void add_sample(CLI::App& app, int& exit_code);
 void add_drain(CLI::App& app, int& exit_code);

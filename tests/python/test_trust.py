@@ -363,10 +363,10 @@ def test_containers_of_different_users_can_allow_each_other(serve: Serve) -> Non
     assert as_user(20002, lambda: batches(server.address, allow_uids=[10001])) == 8
 
 
-def test_the_metrics_port_gives_metrics_and_health_alone(serve: Serve) -> None:
-    """TCP has no users, so any user of the machine may send requests."""
+def test_the_metrics_port_has_no_other_paths(serve: Serve) -> None:
+    """Any user of the machine may send requests; test_status_page.py tests who sees images."""
     server = serve(config(metrics={"port": 0}))
-    for path in ("/", "/stats", "/streams"):
+    for path in ("/stats", "/streams", "/api/v1", "/api/v1/statu", "/page.html"):
         with pytest.raises(urllib.error.HTTPError, match="404"):
             http_get(server.metrics_url + path)
 

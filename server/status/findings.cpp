@@ -1,0 +1,150 @@
+#include "server/status/findings.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "clientlib/client/delay_reason.h"
+#include "server/status/growth.h"
+
+namespace headrace::server::status {
+namespace {
+
+using nlohmann::json;
+
+/// From this part of the time on, a trainer's waits are worth a sentence.
+constexpr double kWaits = 0.1;
+/// From this part of the time on, a full ring means that the trainers are slower than the server.
+constexpr double kBlocked = 0.5;
+/// From this part of their time on, the workers have no more to give.
+constexpr double kBusy = 0.8;
+
+double part(double of, double whole) {
+  return whole > 0 ? std::clamp(of / whole, 0.0, 1.0) : 0.0;
+}
+
+std::string percent(double part) {
+  return fmt::format("{:.0f}%", 100 * part);
+}
+
+std::string name_of_client(const json& client) {
+  return client.at("client").get<std::string>();
+}
+
+/// The client that is farthest behind; if several are, the first one.
+std::string slowest(const json& stream) {
+  const json& clients = stream.at("clients");
+  const auto found = std::max_element(clients.begin(), clients.end(), [](const json& a, const json& b) {
+    return a.at("sharing_lag").get<std::uint64_t>() < b.at("sharing_lag").get<std::uint64_t>();
+  });
+  return name_of_client(*found);
+}
+
+struct Advice {
+  const char* stage;
+  const char* doing;
+  const char* remedy;
+};
+
+constexpr std::array<Advice, 3> kStages = {{
+    {"read", "reading",
+     "Keep the files in memory (`cache: encoded`), read ahead (`io`), or pack the dataset (`headrace pack`)"},
+    {"decode", "decoding",
+     "Give the server more cores (`server.threads`), or keep decoded images in memory (`cache: decoded`)"},
+    {"transform", "transforming",
+     "Give the server more cores (`server.threads`), or run color transforms on the GPU (`device: gpu`)"},
+}};
+
+/// What the workers spend most time on, and its part of the time; none: they only move finished pixels.
+std::pair<const Advice*, double> busiest(const json& stream, const json& before) {
+  const json& past = object_in(before, "stage_seconds");
+  std::array<double, kStages.size()> spent{};
+  double all = 0;
+  for (std::size_t i = 0; i < kStages.size(); ++i)
+    all += spent[i] = growth(stream.at("stage_seconds"), past, kStages[i].stage);
+  const auto most = std::max_element(spent.begin(), spent.end());
+  return {*most > 0 ? &kStages[static_cast<std::size_t>(most - spent.begin())] : nullptr, part(*most, all)};
+}
+
+/// The workers are the bottleneck. `waited`: how long which trainer waited.
+std::string workers_are_slow(const std::string& waited, std::uint64_t workers, double busy,
+                             const Advice* stage, double share) {
+  const std::string slow = fmt::format(
+      "The bottleneck is {}: {}, and {} busy {} of the time", stage ? stage->doing : "the workers", waited,
+      workers == 1 ? "the worker was" : fmt::format("the {} workers were", workers), percent(busy));
+  if (!stage) return slow + ". Give the server more cores (`server.threads`).";
+  return fmt::format("{}, {} of it {}. {}.", slow, percent(share), stage->doing, stage->remedy);
+}
+
+/// Why the client waits for other clients; empty: it does not.
+std::string reason_to_wait(const json& stream, const json& client) {
+  const json& next = client.at("next");
+  std::string reason = client::reason_in_stats(stream, {.epoch = next.at("epoch").get<std::uint64_t>(),
+                                                        .batch = next.at("batch").get<std::uint64_t>()});
+  constexpr std::string_view kItself = "This client";  // to whom the reason is usually told
+  if (reason.starts_with(kItself)) reason.replace(0, kItself.size(), "It");
+  return reason;
+}
+
+std::string of_the_last(double seconds) {
+  return std::lround(seconds) >= 58 ? "of the last minute"
+                                    : fmt::format("of the last {:.0f} s", std::max(1.0, seconds));
+}
+
+}  // namespace
+
+Finding finding(const std::string& name, const json& now, const json& before, double seconds) {
+  const json& stream = now.at("streams").at(name);
+  const json& past = stream_in(before, name);
+  if (const json& failed = stream.at("failed"); failed.is_object())
+    return {Severity::kProblem, failed.at("message").get<std::string>()};
+  const json& clients = stream.at("clients");
+  if (clients.empty()) return {Severity::kFine, "No trainer is attached."};
+  if (stream.at("awaited_clients").get<std::uint64_t>() > 0)
+    return {Severity::kNotice, client::reason_in_stats(stream, {}) + "."};
+
+  const json* waiting = &clients.front();
+  double most = -1;
+  for (const json& client : clients) {
+    const double waited = growth(client, client_in(past, name_of_client(client)), "wait_seconds");
+    if (waited > most) most = waited, waiting = &client;
+  }
+  const double waited = part(most, seconds);
+  const double blocked = part(growth(stream, past, "blocked_seconds"), seconds);
+  const auto workers = now.at("workers").get<std::uint64_t>();
+  const double busy = part(growth(now, before, "busy_seconds"), seconds * static_cast<double>(workers));
+  const std::string when = of_the_last(seconds);
+
+  if (waited >= kWaits) {
+    const std::string waits =
+        fmt::format("rainer `{}` waited {} {}", name_of_client(*waiting), percent(waited), when);
+    const std::string reason = reason_to_wait(stream, *waiting);
+    const bool yields = waiting->value("waits_for_one_behind", false);
+    if (!reason.empty() && (yields || busy < kBusy))
+      return {Severity::kNotice, fmt::format("T{}. {}.", waits, reason)};
+    if (stream.value("live", false))
+      return {Severity::kProblem,
+              fmt::format("The bottleneck is the process that feeds the stream: t{}.", waits)};
+    const auto [stage, share] = busiest(stream, past);
+    if (busy >= kBusy)
+      return {Severity::kProblem, workers_are_slow("t" + waits, workers, busy, stage, share)};
+    const bool reads = growth(object_in(stream, "read_ahead"), object_in(past, "read_ahead"), "wait") > 0;
+    return {
+        Severity::kNotice,
+        fmt::format(
+            "T{}, but the workers were busy for only {} of the time: too few batches are made ahead. Raise "
+            "the stream's `prefetch`{}.",
+            waits, percent(busy), reads ? ", and `io.threads` of its source" : "")};
+  }
+  if (blocked >= kBlocked)
+    return {Severity::kFine, fmt::format("The bottleneck is trainer `{}`: the server waited for it {} {}.",
+                                         slowest(stream), percent(blocked), when)};
+  return {Severity::kFine, fmt::format("Server and trainers keep pace: no trainer waited more than {} {}.",
+                                       percent(waited), when)};
+}
+
+}  // namespace headrace::server::status

@@ -1,0 +1,199 @@
+// `headrace top`: what a server does, live in the terminal; the figures of the status page.
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <csignal>
+#include <cstdio>
+#include <ctime>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "clientlib/base/stop_signals.h"
+#include "clientlib/ring/futex.h"
+#include "server/log/sink.h"
+#include "server/status/history.h"
+#include "server/status/report.h"
+#include "server/verbs/progress.h"
+#include "server/verbs/question.h"
+#include "server/verbs/verbs.h"
+
+namespace headrace::server::verbs {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::size_t kTopBarWidth = 20;
+
+std::string percent(const json& part) {
+  return part.is_number() ? fmt::format("{:.0f}%", 100 * part.get<double>()) : "-";
+}
+
+double number(const json& of, const char* key) {
+  const json value = of.value(key, json());
+  return value.is_number() ? value.get<double>() : 0.0;
+}
+
+std::string bar(double part) {
+  const auto filled =
+      std::min(kTopBarWidth, static_cast<std::size_t>(part * static_cast<double>(kTopBarWidth)));
+  return fmt::format("[{:#<{}}{:.<{}}]", "", filled, "", kTopBarWidth - filled);
+}
+
+std::string behind(const json& client) {
+  const auto lag = client.at("sharing_lag").get<std::uint64_t>();
+  if (lag == 0) return "-";
+  const json seconds = client.at("lag_seconds");
+  return fmt::format("{}{}", lag,
+                     seconds.is_number() ? fmt::format(" ({:.1f} s)", seconds.get<double>()) : "");
+}
+
+/// Lines of at most `width` bytes, broken between words; control bytes are escaped.
+std::vector<std::string> wrapped(const std::string& text, std::size_t width) {
+  std::vector<std::string> lines(1);
+  std::istringstream words(log::escaped(text));
+  for (std::string word; words >> word;) {
+    if (!lines.back().empty() && lines.back().size() + 1 + word.size() > width) lines.emplace_back();
+    lines.back() += (lines.back().empty() ? "" : " ") + word;
+  }
+  return lines;
+}
+
+void add_stream(std::vector<std::string>& lines, const std::string& name, const json& stream,
+                std::size_t width) {
+  const json left = stream.at("seconds_left"), factor = stream.at("sharing_factor");
+  lines.push_back(fmt::format(
+      "{}  epoch {} {} {}{}  {:.0f} samples/s{}", name, stream.at("epoch").get<std::uint64_t>(),
+      bar(number(stream, "progress")), percent(stream.at("progress")),
+      left.is_number() ? fmt::format(", {} left", human_time(std::chrono::seconds(
+                                                      std::lround(std::min(left.get<double>(), 1e9)))))
+                       : "",
+      number(stream, "samples_per_second"),
+      factor.is_number() ? fmt::format("  sharing factor {:.2f}", factor.get<double>()) : ""));
+  const json& stages = stream.at("stages");
+  const json& slots = stream.at("slots");
+  lines.push_back(fmt::format(
+      "  worker utilization {} (read {}, decode {}, transform {})  ring {}: {} ready, {} leased, {} filling",
+      percent(stream.at("busy")), percent(stages.at("read")), percent(stages.at("decode")),
+      percent(stages.at("transform")), human_bytes(stream.at("ring_bytes").get<std::uint64_t>()),
+      slots.at("ready").get<std::uint64_t>(), slots.at("leased").get<std::uint64_t>(),
+      slots.at("filling").get<std::uint64_t>()));
+  for (const std::string& line : wrapped(stream.at("finding").at("text").get<std::string>(), width))
+    lines.push_back("  " + line);
+  const json& clients = stream.at("clients");
+  if (!clients.empty())
+    lines.push_back(fmt::format("  {:24} {:>14} {:>10} {:>7}  {}", "trainer", "epoch/batch", "samples/s",
+                                "waited", "batches behind"));
+  for (const json& client : clients)
+    lines.push_back(fmt::format("  {:24} {:>14} {:>10.0f} {:>7}  {}", client.at("client").get<std::string>(),
+                                fmt::format("{}/{}", client.at("next").at("epoch").get<std::uint64_t>(),
+                                            client.at("next").at("batch").get<std::uint64_t>()),
+                                number(client, "samples_per_second"), percent(client.at("waited")),
+                                behind(client)));
+  const json& bad = stream.at("bad_samples");
+  if (const auto count = bad.at("distinct").get<std::uint64_t>(); count > 0)
+    lines.push_back(fmt::format("  {} bad sample{}, the first: {}", count, count == 1 ? "" : "s",
+                                log::escaped(bad.at("first").at(0).get<std::string>())));
+  lines.emplace_back();
+}
+
+std::vector<std::string> screen(const json& report, std::size_t width) {
+  const auto workers = report.at("workers").get<std::uint64_t>();
+  std::vector<std::string> lines = {
+      fmt::format("headrace {}, process {}, {} worker{} {} busy", report.at("version").get<std::string>(),
+                  report.at("pid").get<std::int64_t>(), workers, workers == 1 ? "" : "s",
+                  percent(report.at("workers_busy"))),
+      ""};
+  for (const auto& [name, stream] : report.at("streams").items()) add_stream(lines, name, stream, width - 2);
+  return lines;
+}
+
+/// While it exists, the terminal shows its other screen, which is drawn again and again, without a cursor.
+class AlternateScreen {
+ public:
+  AlternateScreen() { write("\x1b[?1049h\x1b[?25l"); }
+  ~AlternateScreen() { write("\x1b[?25h\x1b[?1049l"); }
+  AlternateScreen(const AlternateScreen&) = delete;
+  AlternateScreen& operator=(const AlternateScreen&) = delete;
+
+  /// As many lines as there is room for, each cut at the right edge.
+  static void draw(const std::vector<std::string>& lines, std::size_t height) {
+    std::string text = "\x1b[H\x1b[?7l";  // from the top; what is too long is not wrapped
+    for (std::size_t i = 0; i < std::min(lines.size(), height); ++i)
+      text += (i ? "\r\n" : "") + lines[i] + "\x1b[K";
+    write(text + "\x1b[J\x1b[?7h");
+  }
+
+ private:
+  static void write(const std::string& text) {
+    std::fwrite(text.data(), 1, text.size(), stdout);
+    std::fflush(stdout);
+  }
+};
+
+struct TerminalSize {
+  std::size_t width = 80, height = 24;
+};
+
+TerminalSize terminal_size() {
+  winsize size{};
+  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col < 20 || size.ws_row == 0) return {};
+  return {size.ws_col, size.ws_row};
+}
+
+/// Waits a second. False: a signal asks to stop.
+bool wait_a_second(const sigset_t& signals) {
+  const timespec second{1, 0};
+  return ::sigtimedwait(&signals, nullptr, &second) < 0;
+}
+
+Result<void> show(Client& client, bool live) {
+  const sigset_t signals = stop_signals();
+  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  auto first = stats_of(client);
+  if (!first) return tl::make_unexpected(first.error());
+  status::History history(ring::monotonic_ns(), std::move(*first));
+  std::unique_ptr<AlternateScreen> terminal;
+  if (live) terminal = std::make_unique<AlternateScreen>();
+  while (wait_a_second(signals)) {
+    auto stats = stats_of(client);
+    if (!stats) return tl::make_unexpected(stats.error());
+    const std::uint64_t now = ring::monotonic_ns();
+    const auto [width, height] = terminal_size();
+    const std::vector<std::string> lines = screen(status::report(*stats, now, history.entries()), width);
+    if (history.is_due(now)) history.add(now, std::move(*stats));
+    if (terminal) {
+      AlternateScreen::draw(lines, height);
+      continue;
+    }
+    fmt::print("{}\n", fmt::join(lines, "\n"));
+    break;
+  }
+  return {};
+}
+
+}  // namespace
+
+void add_top(CLI::App& app, int& exit_code) {
+  auto once = std::make_shared<bool>(false);
+  CLI::App* verb =
+      add_question(app, "top", "Show a server's streams and bottlenecks, live; press Ctrl-C to quit",
+                   exit_code, [once](Client& client) -> Result<void> {
+                     try {
+                       return show(client, !*once && ::isatty(STDOUT_FILENO) == 1);
+                     } catch (const json::exception&) {
+                       return fail(ErrorCode::kVersionMismatch,
+                                   "the server has another version than this program: run the `headrace top` "
+                                   "that is installed with the server");
+                     }
+                   });
+  verb->add_flag("--once", *once,
+                 "Print the figures of one second and exit (default if the output is not a terminal)");
+}
+
+}  // namespace headrace::server::verbs

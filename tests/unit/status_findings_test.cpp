@@ -1,0 +1,202 @@
+// Who waits for whom, in sentences, from two `stats`.
+#include "server/status/findings.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "server/status/report.h"
+
+namespace headrace::server::status {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+json client(const std::string& name, double waited, std::uint64_t lag = 0, std::uint64_t granted = 0) {
+  return {{"client", name},
+          {"lag", lag},
+          {"sharing_lag", lag},
+          {"granted", granted},
+          {"wait_seconds", waited},
+          {"waiting", false},
+          {"next", {{"epoch", 0}, {"batch", 0}}}};
+}
+
+json stats(json clients, double blocked = 0, double busy = 0,
+           json stages = {{"read", 0.0}, {"decode", 0.0}, {"transform", 0.0}}) {
+  return {{"workers", 2},
+          {"busy_seconds", busy},
+          {"streams",
+           {{"train",
+             {{"failed", nullptr},
+              {"awaited_clients", 0},
+              {"begins_in_seconds", nullptr},
+              {"clients_wait_for_each_other", false},
+              {"live", false},
+              {"read_ahead", {{"wait", 0}}},
+              {"blocked_seconds", blocked},
+              {"busy_seconds", busy},
+              {"granted", 0},
+              {"decoded", 0},
+              {"epoch", 0},
+              {"progress", 0.25},
+              {"samples_per_epoch", 1000},
+              {"stage_seconds", std::move(stages)},
+              {"clients", std::move(clients)}}}}}};
+}
+
+std::string said(const json& now, const json& before = json::object(), double seconds = 60) {
+  return finding("train", now, before, seconds).text;
+}
+
+TEST(Findings, ATrainerThatTheServerWaitsForIsTheBottleneck) {
+  const json now = stats(json::array({client("quick", 2), client("slow", 0.5, 12)}), 55);
+  EXPECT_EQ(said(now, stats(json::array({client("quick", 1), client("slow", 0)}), 5)),
+            "The bottleneck is trainer `slow`: the server waited for it 83% of the last minute.");
+}
+
+TEST(Findings, BusyWorkersAreTheBottleneckWithWhatTheyDoMost) {
+  const json stages = {{"read", 2.0}, {"decode", 21.0}, {"transform", 7.0}};
+  const json now = stats(json::array({client("a", 12)}), 0, 29, stages);
+  EXPECT_EQ(said(now, json::object(), 15),
+            "The bottleneck is decoding: trainer `a` waited 80% of the last 15 s, and the 2 workers were "
+            "busy 97% of the "
+            "time, 70% of it decoding. Give the server more cores (`server.threads`), or keep decoded images "
+            "in memory "
+            "(`cache: decoded`).");
+  EXPECT_EQ(finding("train", now, json::object(), 15).severity, Severity::kProblem);
+  // Before, they did something else.
+  const json before =
+      stats(json::array({client("a", 0)}), 0, 0, {{"read", 0.0}, {"decode", 20.0}, {"transform", 0.0}});
+  EXPECT_THAT(said(now, before, 15), HasSubstr("The bottleneck is transforming"));
+}
+
+TEST(Findings, WorkersThatOnlyMovePixelsHaveNoStages) {
+  EXPECT_THAT(said(stats(json::array({client("a", 30)}), 0, 119)),
+              HasSubstr("The bottleneck is the workers: trainer `a` waited 50% of the last minute"));
+}
+
+TEST(Findings, IdleWorkersAreNotTheBottleneck) {
+  const std::string text = said(stats(json::array({client("a", 30)}), 0, 20));
+  EXPECT_THAT(text, HasSubstr("busy for only 17%"));
+  EXPECT_THAT(text, HasSubstr("`prefetch`"));
+}
+
+TEST(Findings, WaitsForReadsAreNamed) {
+  json now = stats(json::array({client("a", 30)}), 0, 20);
+  now["streams"]["train"]["read_ahead"]["wait"] = 5;
+  EXPECT_THAT(said(now), HasSubstr("`prefetch`, and `io.threads` of its source"));
+}
+
+TEST(Findings, ASlowFeedIsTheBottleneck) {
+  json now = stats(json::array({client("a", 30)}));
+  now["streams"]["train"]["live"] = true;
+  EXPECT_EQ(
+      said(now),
+      "The bottleneck is the process that feeds the stream: trainer `a` waited 50% of the last minute.");
+}
+
+TEST(Findings, BusyWorkersComeBeforeAClientThatIsBehind) {
+  json now = stats(json::array({client("ahead", 40), client("behind", 0, 3)}), 0, 119);
+  now["streams"]["train"]["clients_wait_for_each_other"] = true;
+  now["streams"]["train"]["clients"][1]["next"]["batch"] = 7;
+  EXPECT_THAT(said(now), HasSubstr("The bottleneck is the workers"));
+  now["streams"]["train"]["clients"][0]["waits_for_one_behind"] = true;
+  EXPECT_THAT(said(now), HasSubstr("It is ahead and waits for client `behind`"));
+}
+
+TEST(Findings, KeepingPaceIsFine) {
+  const Finding found = finding("train", stats(json::array({client("a", 3)}), 20, 30), json::object(), 60);
+  EXPECT_EQ(found.severity, Severity::kFine);
+  EXPECT_EQ(found.text, "Server and trainers keep pace: no trainer waited more than 5% of the last minute.");
+}
+
+TEST(Findings, AReasonThatOneTrainerWaitsForAnotherComesFirst) {
+  json now = stats(json::array({client("ahead", 40), client("behind", 0, 3)}), 0, 60);
+  now["streams"]["train"]["clients_wait_for_each_other"] = true;
+  now["streams"]["train"]["clients"][1]["next"]["batch"] = 7;
+  EXPECT_EQ(said(now),
+            "Trainer `ahead` waited 67% of the last minute. It waits for client `behind`, 3 batches behind "
+            "(sharing.on_lag: wait): that client must read on, release its batches, or end.");
+}
+
+TEST(Findings, StreamsWithoutTrainersOrWithAnErrorSaySo) {
+  EXPECT_EQ(said(stats(json::array())), "No trainer is attached.");
+  json awaiting = stats(json::array({client("a", 0)}));
+  awaiting["streams"]["train"]["awaited_clients"] = 1;
+  EXPECT_EQ(said(awaiting), "The stream begins once 1 more client has called next() (sharing.wait_for).");
+  awaiting["streams"]["train"]["failed"] = {{"code", "BAD_SAMPLE"},
+                                            {"message", "stream `train` stopped: a.jpg is empty"}};
+  EXPECT_EQ(said(awaiting), "stream `train` stopped: a.jpg is empty");
+}
+
+constexpr std::uint64_t kSecond = 1'000'000'000;
+
+History::Entries entries(std::initializer_list<std::pair<std::uint64_t, json>> all) {
+  History::Entries out;
+  for (const auto& [second, stats] : all)
+    out.push_back(std::make_shared<const History::Entry>(second * kSecond, stats));
+  return out;
+}
+
+TEST(Report, RatesAreOfTheTimeWithTheSameClients) {
+  const json one = stats(json::array({client("a", 0, 0, 100)}));
+  const json two = stats(json::array({client("a", 2, 0, 200), client("b", 1, 0, 50)}));
+  const json now = stats(json::array({client("a", 3, 0, 400), client("b", 6, 0, 250)}));
+  const json made = report(now, 120 * kSecond, entries({{60, one}, {110, two}, {115, two}}));
+  const json& stream = made["streams"]["train"];
+  EXPECT_EQ(stream["seconds"], 10);
+  EXPECT_EQ(stream["clients"][0]["samples_per_second"], 20);
+  EXPECT_EQ(stream["clients"][1]["samples_per_second"], 20);
+  EXPECT_EQ(stream["clients"][1]["waited"], 0.5);
+}
+
+TEST(Report, TheTimeLeftIsThatOfTheWholeEpoch) {
+  json before = stats(json::array({client("rank 0", 0), client("rank 1", 0)})), now = before;
+  now["streams"]["train"]["epoch"] = 1;  // from 0.75 of an epoch to 1.25
+  before["streams"]["train"]["progress"] = 0.75;
+  const auto left = [&] {
+    return report(now, 20 * kSecond, entries({{0, before}}))["streams"]["train"]["seconds_left"];
+  };
+  EXPECT_EQ(left(), 30);
+  now["streams"]["train"]["epoch"] = 0;  // a client began again
+  EXPECT_TRUE(left().is_null());
+}
+
+TEST(Report, AClientThatBeganAgainIsMeasuredSinceThen) {
+  const auto at = [](std::uint64_t granted) { return stats(json::array({client("a", 0, 0, granted)})); };
+  const json made = report(at(90), 60 * kSecond, entries({{0, at(10)}, {20, at(500)}, {40, at(50)}}));
+  EXPECT_EQ(made["streams"]["train"]["seconds"], 20);
+  EXPECT_EQ(made["streams"]["train"]["clients"][0]["samples_per_second"], 2);
+}
+
+TEST(Report, TheTimeBeforeAClientLeftDoesNotCount) {
+  const json one = stats(json::array({client("a", 0)}));
+  const json two = stats(json::array({client("a", 0), client("b", 0)}));
+  const json made = report(one, 60 * kSecond, entries({{0, one}, {20, two}, {40, one}}));
+  EXPECT_EQ(made["streams"]["train"]["seconds"], 20);
+}
+
+TEST(Report, AClientThatJustCameIsMeasuredSinceTheLastEntry) {
+  const json now = stats(json::array({client("a", 0, 0, 100), client("new", 0, 0, 30)}));
+  const json before = stats(json::array({client("a", 0, 0, 40)}));
+  const json made = report(now, 63 * kSecond, entries({{0, json::object()}, {60, before}}));
+  EXPECT_EQ(made["streams"]["train"]["seconds"], 3);
+  EXPECT_EQ(made["streams"]["train"]["clients"][0]["samples_per_second"], 20);
+  EXPECT_EQ(made["streams"]["train"]["clients"][1]["samples_per_second"], 10);
+}
+
+TEST(History, KeepsAnEntryThatIsAMinuteOldAndYoungerOnes) {
+  History history(0, json::object());
+  for (std::uint64_t second = 1; second <= 200; ++second)
+    if (history.is_due(second * kSecond)) history.add(second * kSecond, {{"second", second}});
+  const History::Entries kept = history.entries();
+  EXPECT_EQ(kept.front()->time_ns, 140 * kSecond);
+  EXPECT_EQ(kept.back()->stats, json({{"second", 200}}));
+  EXPECT_EQ(kept.size(), 13U);
+}
+
+}  // namespace
+}  // namespace headrace::server::status
