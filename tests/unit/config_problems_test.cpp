@@ -92,7 +92,7 @@ std::vector<Wrong> cases() {
       {"Port", kNothing + ok + "server:\n  metrics: {port: 65536}\n",
        "x.yaml:4:19: server.metrics.port: 65536 is not a whole number from 0 to 65535"},
       {"MetricsWord", kNothing + ok + "server: {metrics: on}\n",
-       "x.yaml:3:19: server.metrics: \"on\" is not off, or a map of address, port"},
+       "x.yaml:3:19: server.metrics: \"on\" is not off, or a map of address, images, port"},
       {"DurationLongerThanAYear", kNothing + ok + "server: {group_grace: 8761h}\n",
        "x.yaml:3:23: server.group_grace: \"8761h\" is longer than a year, which is 8760h"},
       {"WaitLongerThanAYear", images("    sharing: {wait_timeout: 999999999h}\n"),
