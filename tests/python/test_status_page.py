@@ -260,7 +260,7 @@ def browser(width: int, height: int, dark: bool = False) -> Iterator[Any]:
     options = webdriver.ChromeOptions()
     options.binary_location = shutil.which("chromium")
     shade = ["--blink-settings=preferredColorScheme=0"] if dark else []
-    for argument in ["--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--window-size={width},{height}", *shade]:
+    for argument in ["--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--hide-scrollbars", f"--window-size={width},{height}", *shade]:
         options.add_argument(argument)
     driver = webdriver.Chrome(options, webdriver.ChromeService(shutil.which("chromedriver")))
     try:
