@@ -21,7 +21,7 @@ from typing import Any
 import headrace
 import torch
 import torch.distributed as dist
-import torch.distributed.nn  # imported later, it would keep the process group, and gloo's threads might abort a process that ends
+import torch.distributed.nn  # if it is first imported later, it keeps the process group, and gloo's threads may abort the process at exit
 
 RANK = int(os.environ.get("RANK", "0"))  # torchrun sets both
 WORLD_SIZE = int(os.environ.get("WORLD_SIZE", "1"))
