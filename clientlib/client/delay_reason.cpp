@@ -42,7 +42,7 @@ std::string slowest_clients(const json& clients, const Cursor& due) {
 
 }  // namespace
 
-std::string reason_in_stats(const json& stream, const Cursor& due) {
+std::string reason_in_stats(const json& stream, const Cursor& due, std::string_view self) {
   if (const auto awaited = stream.at("awaited_clients").get<std::uint32_t>(); awaited > 0) {
     const json limit = stream.value("begins_in_seconds", json());
     return fmt::format("The stream begins once {} more client{} called next() (sharing.wait_for){}", awaited,
@@ -59,9 +59,9 @@ std::string reason_in_stats(const json& stream, const Cursor& due) {
   };
   if (std::any_of(stream.at("clients").begin(), stream.at("clients").end(), waits))
     return fmt::format(
-        "This client is ahead and waits for {}, until both share rows (at most sharing.patience in total; 0s "
+        "{} is ahead and waits for {}, until both share rows (at most sharing.patience in total; 0s "
         "disables the wait)",
-        clients);
+        self, clients);
   if (!stream.at("clients_wait_for_each_other").get<bool>()) return {};
   return fmt::format(
       "It waits for {} (sharing.on_lag: wait): that client must read on, release its batches, or end",

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <string_view>
 
 #include "clientlib/client/address.h"
 #include "clientlib/client/deadline.h"
@@ -11,8 +12,10 @@
 namespace headrace::client {
 
 /// A sentence that says which other client delays batch `due` of `stream`, an entry of the server's `stats`.
-/// Empty if no other client does. Throws json::exception if the server has another version.
-std::string reason_in_stats(const nlohmann::json& stream, const Cursor& due);
+/// Empty if no other client does. `self` names the client that waits. Throws json::exception if the server
+/// has another version.
+std::string reason_in_stats(const nlohmann::json& stream, const Cursor& due,
+                            std::string_view self = "This client");
 
 /// A sentence for an error: the clients that the stream waits for, or other likely reasons. Asks the server,
 /// which takes at most a third of a second, unless the wait for batch `due` was shorter than that would take.

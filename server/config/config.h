@@ -32,7 +32,7 @@ using described::absolute;
 using described::parse_duration;
 using described::parse_size;
 
-/// Who may see samples of the datasets on the status page.
+/// Which users the status page shows images of the datasets to.
 enum class ImagesFor : std::uint8_t {
   kAdmitted,   ///< users of this machine who may attach: the server's own, root, and ServerConfig::allow's
                ///< uids

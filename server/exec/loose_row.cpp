@@ -39,4 +39,14 @@ std::string LooseRow::bytes() const {
   return all;
 }
 
+Result<ShownRow> show_row(const SampleMaker& maker, std::uint64_t epoch, std::uint64_t position,
+                          RowScratch& scratch) {
+  auto fields = std::make_unique<LooseRow>(maker);
+  auto row = maker.show(epoch, position, fields->fields, scratch);
+  if (!row) return tl::make_unexpected(row.error());
+  auto explanation = maker.explain(epoch, position, *row);
+  if (!explanation) return tl::make_unexpected(explanation.error());
+  return ShownRow{std::move(fields), std::move(*row), std::move(*explanation)};
+}
+
 }  // namespace headrace::server::exec

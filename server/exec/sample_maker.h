@@ -281,4 +281,15 @@ class LooseRow {
   std::vector<std::vector<std::uint8_t>> ragged_;  ///< one entry per field
 };
 
+/// A row that was made for inspection.
+struct ShownRow {
+  std::unique_ptr<LooseRow> fields;
+  Row row;
+  SampleMaker::Explanation explanation;
+};
+
+/// SampleMaker::show() and explain().
+Result<ShownRow> show_row(const SampleMaker& maker, std::uint64_t epoch, std::uint64_t position,
+                          RowScratch& scratch);
+
 }  // namespace headrace::server::exec

@@ -26,7 +26,8 @@ namespace {
 /// most (silent connections / threads) times the timeout.
 constexpr int kThreads = 32;
 constexpr int kPatienceMs = 1000;
-/// What a page of ours may do: run its own script and show images of this server, nothing else.
+/// The page may run its inline script, and load images and figures from this server; browsers refuse all
+/// else.
 constexpr const char* kPolicy =
     "Content-Security-Policy: default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
     "img-src 'self' data:; connect-src 'self'; frame-ancestors 'none'\r\n";
@@ -69,7 +70,7 @@ void send_head(mg_connection* connection, const HttpReply& reply, const std::str
             length.c_str(), kPolicy);
 }
 
-/// What the endless replies share.
+/// Counts the endless replies, and ends them when the server stops.
 class Endless {
  public:
   struct One {

@@ -88,19 +88,16 @@ void SampleDesk::work() {
 Answer SampleDesk::make(const Question& question) try {
   const wire::SampleRequest& request = question.request;
   const exec::SampleMaker& maker = engine_.stream(question.stream).maker();
-  exec::LooseRow made(maker);
-  auto row = maker.show(request.epoch, request.index, made.fields, scratch_);
-  if (!row) return refuse(row.error());
-  auto explanation = maker.explain(request.epoch, request.index, *row);
-  if (!explanation) return refuse(explanation.error());
+  const auto shown = exec::show_row(maker, request.epoch, request.index, scratch_);
+  if (!shown) return refuse(shown.error());
   wire::SampleReply reply;
-  reply.sample_index = row->sample_index;
-  reply.name = explanation->name;
-  reply.replaced = row->replaced;
-  reply.label = row->label;
-  reply.fields = made.specs();
-  reply.parameters = nlohmann::json::parse(explanation->parameters);
-  return {wire::to_json(reply), made.bytes()};
+  reply.sample_index = shown->row.sample_index;
+  reply.name = shown->explanation.name;
+  reply.replaced = shown->row.replaced;
+  reply.label = shown->row.label;
+  reply.fields = shown->fields->specs();
+  reply.parameters = nlohmann::json::parse(shown->explanation.parameters);
+  return {wire::to_json(reply), shown->fields->bytes()};
 } catch (const std::exception& error) {
   return refuse({ErrorCode::kInternal, fmt::format("sample {} of stream `{}`: {}", question.request.index,
                                                    question.request.stream, error.what())});

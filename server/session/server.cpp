@@ -193,8 +193,7 @@ std::string Server::image_obstacle(const metrics::HttpRequest& request) const {
   if (user && is_trusted_user(*user, config_.allow.uids)) return {};
   if (!user)
     return "images are not shown to other machines and containers, nor under a host name: forward the port "
-           "over ssh and "
-           "open http://127.0.0.1, or set `server.metrics.images: everybody`";
+           "over ssh and open http://127.0.0.1, or set `server.metrics.images: everybody`";
   return fmt::format(
       "images are not shown to user {}: add the user to `server.allow.uids`, or set `server.metrics.images: "
       "everybody`",

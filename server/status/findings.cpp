@@ -59,23 +59,23 @@ constexpr std::array<Advice, 3> kStages = {{
      "Give the server more cores (`server.threads`), or run color transforms on the GPU (`device: gpu`)"},
 }};
 
-/// What the workers spend most time on, and its part of the time; none: they only move finished pixels.
+/// The stage that takes most of the workers' time, and its fraction of that time; null: no stage takes any,
+/// because the workers only move finished pixels.
 std::pair<const Advice*, double> busiest(const json& stream, const json& before) {
-  const json& past = object_in(before, "stage_seconds");
-  std::array<double, kStages.size()> spent{};
-  double all = 0;
-  for (std::size_t i = 0; i < kStages.size(); ++i)
-    all += spent[i] = growth(stream.at("stage_seconds"), past, kStages[i].stage);
-  const auto most = std::max_element(spent.begin(), spent.end());
-  return {*most > 0 ? &kStages[static_cast<std::size_t>(most - spent.begin())] : nullptr, part(*most, all)};
+  const json fractions = stage_fractions(stream, before);
+  const auto fraction_of = [&](const Advice& advice) { return fractions.at(advice.stage).get<double>(); };
+  const auto* const most =
+      std::max_element(kStages.begin(), kStages.end(),
+                       [&](const Advice& a, const Advice& b) { return fraction_of(a) < fraction_of(b); });
+  return {fraction_of(*most) > 0 ? most : nullptr, fraction_of(*most)};
 }
 
-/// The workers are the bottleneck. `waited`: how long which trainer waited.
-std::string workers_are_slow(const std::string& waited, std::uint64_t workers, double busy,
+/// The workers are the bottleneck. `waits`: "`NAME` waited 80% of the last minute"
+std::string workers_are_slow(const std::string& waits, std::uint64_t workers, double busy,
                              const Advice* stage, double share) {
   const std::string slow = fmt::format(
-      "The bottleneck is {}: {}, and {} busy {} of the time", stage ? stage->doing : "the workers", waited,
-      workers == 1 ? "the worker was" : fmt::format("the {} workers were", workers), percent(busy));
+      "The bottleneck is {}: trainer {}, and {} busy {} of the time", stage ? stage->doing : "the workers",
+      waits, workers == 1 ? "the worker was" : fmt::format("the {} workers were", workers), percent(busy));
   if (!stage) return slow + ". Give the server more cores (`server.threads`).";
   return fmt::format("{}, {} of it {}. {}.", slow, percent(share), stage->doing, stage->remedy);
 }
@@ -83,11 +83,9 @@ std::string workers_are_slow(const std::string& waited, std::uint64_t workers, d
 /// Why the client waits for other clients; empty: it does not.
 std::string reason_to_wait(const json& stream, const json& client) {
   const json& next = client.at("next");
-  std::string reason = client::reason_in_stats(stream, {.epoch = next.at("epoch").get<std::uint64_t>(),
-                                                        .batch = next.at("batch").get<std::uint64_t>()});
-  constexpr std::string_view kItself = "This client";  // to whom the reason is usually told
-  if (reason.starts_with(kItself)) reason.replace(0, kItself.size(), "It");
-  return reason;
+  return client::reason_in_stats(
+      stream,
+      {.epoch = next.at("epoch").get<std::uint64_t>(), .batch = next.at("batch").get<std::uint64_t>()}, "It");
 }
 
 std::string of_the_last(double seconds) {
@@ -121,24 +119,21 @@ Finding finding(const std::string& name, const json& now, const json& before, do
 
   if (waited >= kWaits) {
     const std::string waits =
-        fmt::format("rainer `{}` waited {} {}", name_of_client(*waiting), percent(waited), when);
+        fmt::format("`{}` waited {} {}", name_of_client(*waiting), percent(waited), when);
     const std::string reason = reason_to_wait(stream, *waiting);
     const bool yields = waiting->value("waits_for_one_behind", false);
     if (!reason.empty() && (yields || busy < kBusy))
-      return {Severity::kNotice, fmt::format("T{}. {}.", waits, reason)};
+      return {Severity::kNotice, fmt::format("Trainer {}. {}.", waits, reason)};
     if (stream.value("live", false))
       return {Severity::kProblem,
-              fmt::format("The bottleneck is the process that feeds the stream: t{}.", waits)};
+              fmt::format("The bottleneck is the process that feeds the stream: trainer {}.", waits)};
     const auto [stage, share] = busiest(stream, past);
-    if (busy >= kBusy)
-      return {Severity::kProblem, workers_are_slow("t" + waits, workers, busy, stage, share)};
+    if (busy >= kBusy) return {Severity::kProblem, workers_are_slow(waits, workers, busy, stage, share)};
     const bool reads = growth(object_in(stream, "read_ahead"), object_in(past, "read_ahead"), "wait") > 0;
-    return {
-        Severity::kNotice,
-        fmt::format(
-            "T{}, but the workers were busy for only {} of the time: too few batches are made ahead. Raise "
-            "the stream's `prefetch`{}.",
-            waits, percent(busy), reads ? ", and `io.threads` of its source" : "")};
+    return {Severity::kNotice,
+            fmt::format("Trainer {}, but the workers were busy for only {} of the time: too few batches are "
+                        "made ahead. Raise the stream's `prefetch`{}.",
+                        waits, percent(busy), reads ? ", and `io.threads` of its source" : "")};
   }
   if (blocked >= kBlocked)
     return {Severity::kFine, fmt::format("The bottleneck is trainer `{}`: the server waited for it {} {}.",

@@ -1,4 +1,5 @@
-// Derives who waits for whom, as a sentence, from two `stats` of a server (session/collector_stats.cpp).
+// Names the bottleneck of a stream. The input is the server's `stats` (session/collector_stats.cpp), now and
+// earlier.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +15,8 @@ struct Finding {
   std::string text;
 };
 
-/// What limits a stream now, in one sentence, and what to do about it. `seconds` lie between `before` and
-/// `now`. REQUIRES: `now` has the stream. Throws json::exception if they are no stats of this version.
+/// The stream's bottleneck and its remedy, as a sentence. `before`: the stats `seconds` before `now`.
+/// REQUIRES: `now` has the stream. Throws json::exception if the stats are of another version.
 Finding finding(const std::string& stream, const nlohmann::json& now, const nlohmann::json& before,
                 double seconds);
 

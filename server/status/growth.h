@@ -32,4 +32,18 @@ inline const nlohmann::json& client_in(const nlohmann::json& stream, const std::
   return none;
 }
 
+/// The workers' time by stage ("read", "decode", "transform"): fractions of their sum, or zeros.
+inline nlohmann::json stage_fractions(const nlohmann::json& stream, const nlohmann::json& before) {
+  const nlohmann::json& past = object_in(before, "stage_seconds");
+  nlohmann::json fractions = nlohmann::json::object();
+  double all = 0;
+  for (const auto& [stage, seconds] : stream.at("stage_seconds").items()) {
+    const double spent = growth(stream.at("stage_seconds"), past, stage.c_str());
+    fractions[stage] = spent;
+    all += spent;
+  }
+  for (nlohmann::json& spent : fractions) spent = all > 0 ? spent.get<double>() / all : 0.0;
+  return fractions;
+}
+
 }  // namespace headrace::server::status

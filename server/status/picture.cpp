@@ -39,33 +39,9 @@ std::uint8_t byte_of(double value) {
   return static_cast<std::uint8_t>(std::lround(std::clamp(std::isfinite(value) ? value : 0.0, 0.0, 255.0)));
 }
 
-using Encoder = std::unique_ptr<spng_ctx, decltype(&spng_ctx_free)>;
-using Bytes = std::unique_ptr<void, decltype(&std::free)>;
-
-}  // namespace
-
-Picture picture_of_row(const exec::FieldPlan& plan, std::span<const std::byte> row) {
-  const std::vector<std::int64_t>& shape = plan.spec.shape;  // (H, W), (C, H, W) or (H, W, C)
-  const bool planes = shape.size() == 3 && plan.values.planar;
-  const auto side = [&](std::size_t dimension) { return static_cast<std::uint32_t>(shape[dimension]); };
-  Picture out{.width = side(planes ? 2 : 1),
-              .height = side(planes ? 1 : 0),
-              .channels = shape.size() == 2 ? 1 : side(planes ? 0 : 2)};
-  const std::size_t pixels = std::size_t{out.width} * out.height, channels = out.channels;
-  out.pixels.resize(pixels * channels);
-  for (std::size_t c = 0; c < channels; ++c) {
-    const double mean = plan.values.mean.empty() ? 0 : plan.values.mean[c],
-                 deviation = plan.values.std.empty() ? 1 : plan.values.std[c];
-    for (std::size_t p = 0; p < pixels; ++p) {
-      const double value = element(plan.spec.dtype, row, planes ? c * pixels + p : p * channels + c);
-      out.pixels[p * channels + c] =
-          byte_of(plan.spec.dtype == DType::kUInt8 ? value : (value * deviation + mean) * 255);
-    }
-  }
-  return out;
-}
-
-Picture picture_of_pixels(std::span<const std::uint8_t> bytes, const decode::PixelShape& shape) {
+/// `value(channel, index)`: element `index` of the stored ones.
+template <class F>
+Picture picture(const decode::PixelShape& shape, F value) {
   Picture out{.width = static_cast<std::uint32_t>(shape.width),
               .height = static_cast<std::uint32_t>(shape.height),
               .channels = static_cast<std::uint32_t>(shape.channels),
@@ -74,8 +50,33 @@ Picture picture_of_pixels(std::span<const std::uint8_t> bytes, const decode::Pix
   out.pixels.reserve(pixels * channels);
   for (std::size_t p = 0; p < pixels; ++p)
     for (std::size_t c = 0; c < channels; ++c)
-      out.pixels.push_back(bytes[shape.planar ? c * pixels + p : p * channels + c]);
+      out.pixels.push_back(value(c, shape.planar ? c * pixels + p : p * channels + c));
   return out;
+}
+
+using Encoder = std::unique_ptr<spng_ctx, decltype(&spng_ctx_free)>;
+using Bytes = std::unique_ptr<void, decltype(&std::free)>;
+
+}  // namespace
+
+Picture picture_of_row(const exec::FieldPlan& plan, std::span<const std::byte> row) {
+  const std::vector<std::int64_t>& shape = plan.spec.shape;  // (H, W), (C, H, W) or (H, W, C)
+  const bool planar = shape.size() == 3 && plan.values.planar;
+  const auto side = [&](std::size_t dimension) { return static_cast<std::int32_t>(shape[dimension]); };
+  const decode::PixelShape pixels{.width = side(planar ? 2 : 1),
+                                  .height = side(planar ? 1 : 0),
+                                  .channels = shape.size() == 2 ? 1 : side(planar ? 0 : 2),
+                                  .planar = planar};
+  const auto& [is_planar, mean, std] = plan.values;
+  return picture(pixels, [&](std::size_t channel, std::size_t index) {
+    const double value = element(plan.spec.dtype, row, index);
+    if (plan.spec.dtype == DType::kUInt8) return byte_of(value);
+    return byte_of((value * (std.empty() ? 1 : std[channel]) + (mean.empty() ? 0 : mean[channel])) * 255);
+  });
+}
+
+Picture picture_of_pixels(std::span<const std::uint8_t> bytes, const decode::PixelShape& shape) {
+  return picture(shape, [&](std::size_t, std::size_t index) { return bytes[index]; });
 }
 
 Result<std::string> to_png(const Picture& picture) {

@@ -24,19 +24,6 @@ const char* name_of(Severity severity) {
   return "fine";
 }
 
-json stage_parts(const json& stream, const json& before) {
-  const json& past = object_in(before, "stage_seconds");
-  json parts = json::object();
-  double all = 0;
-  for (const auto& [stage, seconds] : stream.at("stage_seconds").items()) {
-    const double spent = seconds.get<double>() - past.value(stage, 0.0);
-    parts[stage] = spent;
-    all += spent;
-  }
-  for (auto& [stage, spent] : parts.items()) spent = all > 0 ? spent.get<double>() / all : 0.0;
-  return parts;
-}
-
 /// Epochs that the foremost client has read.
 double epochs(const json& stream) {
   return stream.at("epoch").get<double>() + stream.at("progress").get<double>();
@@ -84,7 +71,7 @@ void add_rates(json& stream, const json& before, double seconds, double workers)
   stream["samples_per_second"] = growth(stream, before, "granted") / seconds;
   stream["blocked"] = std::min(1.0, growth(stream, before, "blocked_seconds") / seconds);
   stream["busy"] = std::min(1.0, growth(stream, before, "busy_seconds") / (seconds * workers));
-  stream["stages"] = stage_parts(stream, before);
+  stream["stages"] = stage_fractions(stream, before);
   stream["seconds_left"] = seconds_left(stream, before, seconds);
   const double decoded = stream.at("decoded").get<double>();
   stream["sharing_factor"] = decoded > 0 ? json(stream.at("granted").get<double>() / decoded) : json();
@@ -93,7 +80,6 @@ void add_rates(json& stream, const json& before, double seconds, double workers)
 }  // namespace
 
 json report(json now, std::uint64_t now_ns, const History::Entries& past) {
-  const json stats = now;
   const double workers = now.at("workers").get<double>();
   const auto seconds_since = [&](const History::Entry& entry) {
     return std::max(0.001, static_cast<double>(now_ns - std::min(now_ns, entry.time_ns)) * 1e-9);
@@ -101,7 +87,7 @@ json report(json now, std::uint64_t now_ns, const History::Entries& past) {
   for (auto& [name, stream] : now.at("streams").items()) {
     const History::Entry& before = earlier(name, stream, past);
     const double seconds = seconds_since(before);
-    const Finding found = finding(name, stats, before.stats, seconds);
+    const Finding found = finding(name, now, before.stats, seconds);
     stream["finding"] = {{"severity", name_of(found.severity)}, {"text", found.text}};
     add_rates(stream, stream_in(before.stats, name), seconds, workers);
   }

@@ -29,17 +29,26 @@ Result<ImageFile> as_png(const Picture& picture) {
   return ImageFile{"image/png", std::move(*file)};
 }
 
+Result<ImageFile> original_of(const exec::SampleMaker& maker, std::size_t field,
+                              const exec::ShownRow& shown) {
+  source::Sample sample;
+  if (auto read = maker.source().read(shown.explanation.sample, sample); !read)
+    return tl::make_unexpected(read.error());
+  const source::Item& item = sample.items[maker.plans()[field].source_field];
+  if (item.bytes.size() > kLargest)
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("{} has {} bytes, more than the {} that are shown", shown.explanation.name,
+                            item.bytes.size(), kLargest));
+  const bool png = !item.bytes.empty() && item.bytes.front() == 0x89;  // else a JPEG, which begins with 0xFF
+  Result<ImageFile> file =
+      item.pixels.width > 0
+          ? as_png(picture_of_pixels(item.bytes, item.pixels))
+          : ImageFile{png ? "image/png" : "image/jpeg", std::string(item.bytes.begin(), item.bytes.end())};
+  if (const auto lost = maker.fault()) return tl::make_unexpected(*lost);  // the bytes may have been replaced
+  return file;
+}
+
 }  // namespace
-
-struct Samples::Shown {
-  const exec::Stream& stream;
-  std::unique_ptr<exec::LooseRow> made;
-  exec::Row row;
-  exec::SampleMaker::Explanation explanation;
-  std::size_t field = 0;  ///< in plans()
-
-  [[nodiscard]] const exec::SampleMaker& maker() const { return stream.maker(); }
-};
 
 class Samples::Turn {
  public:
@@ -79,38 +88,30 @@ Result<const exec::Stream*> Samples::find(const std::string& name) const {
   return &stream;
 }
 
-Result<Samples::Shown> Samples::show(const SamplePosition& at) const {
-  const auto stream = find(at.stream);
-  if (!stream) return tl::make_unexpected(stream.error());
-  const exec::SampleMaker& maker = (*stream)->maker();
+Result<exec::ShownRow> Samples::show(const exec::SampleMaker& maker, const SamplePosition& at) {
   if (at.position >= maker.size())
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("position {} is out of range: an epoch of stream `{}` has positions 0 to {}",
                             at.position, at.stream, maker.size() - 1));
-  Shown out{**stream, std::make_unique<exec::LooseRow>(maker), {}, {}};
   exec::RowScratch scratch;
-  auto row = maker.show(at.epoch, at.position, out.made->fields, scratch);
-  if (!row) return tl::make_unexpected(row.error());
-  auto explanation = maker.explain(at.epoch, at.position, *row);
-  if (!explanation) return tl::make_unexpected(explanation.error());
-  out.row = std::move(*row);
-  out.explanation = std::move(*explanation);
-  return out;
+  return exec::show_row(maker, at.epoch, at.position, scratch);
 }
 
-Result<Samples::Shown> Samples::show(const SamplePosition& at, const std::string& field) const {
+Result<ImageFile> Samples::show_image(const SamplePosition& at, const std::string& field, Draw draw) {
+  const Turn turn(*this);
+  if (auto granted = turn.granted(); !granted) return tl::make_unexpected(granted.error());
   const auto stream = find(at.stream);
   if (!stream) return tl::make_unexpected(stream.error());
-  const auto& plans = (*stream)->maker().plans();
-  const auto found = std::find_if(plans.begin(), plans.end(), [&](const auto& plan) {
-    return is_image(plan) && plan.spec.name == field;
-  });
-  if (found == plans.end())
+  const exec::SampleMaker& maker = (*stream)->maker();
+  const auto& plans = maker.plans();
+  const auto plan = std::find_if(plans.begin(), plans.end(),
+                                 [&](const auto& one) { return is_image(one) && one.spec.name == field; });
+  if (plan == plans.end())
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("stream `{}` has no image field `{}`", at.stream, field));
-  auto shown = show(at);
-  if (shown) shown->field = static_cast<std::size_t>(found - plans.begin());
-  return shown;
+  const auto shown = show(maker, at);
+  if (!shown) return tl::make_unexpected(shown.error());
+  return draw(maker, static_cast<std::size_t>(plan - plans.begin()), *shown);
 }
 
 Result<json> Samples::next(const std::string& name, std::uint64_t count) {
@@ -127,9 +128,9 @@ Result<json> Samples::next(const std::string& name, std::uint64_t count) {
   json samples = json::array();
   for (std::uint64_t i = 0; i < std::min({count, kMost, size}); ++i) {
     const SamplePosition at{name, first.epoch + (first.position + i) / size, (first.position + i) % size};
-    const auto shown = show(at);
+    const auto shown = show((*stream)->maker(), at);
     if (!shown) return tl::make_unexpected(shown.error());
-    const auto& [row, explanation] = std::tie(shown->row, shown->explanation);
+    const auto& [fields, row, explanation] = *shown;
     const bool named = row.label >= 0 && static_cast<std::size_t>(row.label) < classes.size();
     samples.push_back({{"epoch", at.epoch},
                        {"position", at.position},
@@ -145,36 +146,15 @@ Result<json> Samples::next(const std::string& name, std::uint64_t count) {
 }
 
 Result<ImageFile> Samples::row(const SamplePosition& at, const std::string& field) {
-  const Turn turn(*this);
-  if (auto granted = turn.granted(); !granted) return tl::make_unexpected(granted.error());
-  const auto shown = show(at, field);
-  if (!shown) return tl::make_unexpected(shown.error());
-  const std::byte* const row = shown->made->fields[shown->field].dense;
-  return as_png(
-      picture_of_row(shown->maker().plans()[shown->field], {row, shown->maker().row_size(shown->field)}));
+  return show_image(
+      at, field, [](const exec::SampleMaker& maker, std::size_t index, const exec::ShownRow& shown) {
+        return as_png(
+            picture_of_row(maker.plans()[index], {shown.fields->fields[index].dense, maker.row_size(index)}));
+      });
 }
 
 Result<ImageFile> Samples::original(const SamplePosition& at, const std::string& field) {
-  const Turn turn(*this);
-  if (auto granted = turn.granted(); !granted) return tl::make_unexpected(granted.error());
-  const auto shown = show(at, field);
-  if (!shown) return tl::make_unexpected(shown.error());
-  const exec::SampleMaker& maker = shown->maker();
-  source::Sample sample;
-  if (auto read = maker.source().read(shown->explanation.sample, sample); !read)
-    return tl::make_unexpected(read.error());
-  const source::Item& item = sample.items[maker.plans()[shown->field].source_field];
-  if (item.bytes.size() > kLargest)
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("{} has {} bytes, more than the {} that are shown", shown->explanation.name,
-                            item.bytes.size(), kLargest));
-  const bool png = !item.bytes.empty() && item.bytes.front() == 0x89;  // else a JPEG, which begins with 0xFF
-  Result<ImageFile> file =
-      item.pixels.width > 0
-          ? as_png(picture_of_pixels(item.bytes, item.pixels))
-          : ImageFile{png ? "image/png" : "image/jpeg", std::string(item.bytes.begin(), item.bytes.end())};
-  if (const auto lost = maker.fault()) return tl::make_unexpected(*lost);  // the bytes may have been replaced
-  return file;
+  return show_image(at, field, original_of);
 }
 
 }  // namespace headrace::server::status

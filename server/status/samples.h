@@ -38,17 +38,19 @@ class Samples {
   /// outside.
   Result<nlohmann::json> next(const std::string& stream, std::uint64_t count);
   /// An image field as trainers receive it, `normalize` undone.
-  Result<ImageFile> row(const SamplePosition& place, const std::string& field);
+  Result<ImageFile> row(const SamplePosition& at, const std::string& field);
   /// The image that the field is made from, before all transforms.
-  Result<ImageFile> original(const SamplePosition& place, const std::string& field);
+  Result<ImageFile> original(const SamplePosition& at, const std::string& field);
 
  private:
-  struct Shown;  ///< a row that was made
-  class Turn;    ///< this thread's turn to make samples
+  class Turn;  ///< this thread's turn to make samples
+  /// Makes a file of the image field with this number in plans().
+  using Draw = Result<ImageFile> (*)(const exec::SampleMaker& maker, std::size_t field,
+                                     const exec::ShownRow& shown);
   Result<const exec::Stream*> find(const std::string& stream) const;
-  Result<Shown> show(const SamplePosition& at) const;
-  /// show(), and the number of an image field in plans().
-  Result<Shown> show(const SamplePosition& at, const std::string& field) const;
+  /// REQUIRES: this thread's Turn.
+  static Result<exec::ShownRow> show(const exec::SampleMaker& maker, const SamplePosition& at);
+  Result<ImageFile> show_image(const SamplePosition& at, const std::string& field, Draw draw);
 
   const exec::Engine& engine_;
   std::mutex mutex_;

@@ -15,6 +15,11 @@ constexpr std::size_t kBarWidth = 24;
 
 }  // namespace
 
+std::string bar(double part, std::size_t width) {
+  const auto filled = std::min(width, static_cast<std::size_t>(part * static_cast<double>(width)));
+  return fmt::format("[{:#<{}}{:.<{}}]", "", filled, "", width - filled);
+}
+
 std::string human_bytes(std::uint64_t bytes) {
   const auto value = static_cast<double>(bytes);
   if (bytes < 1'000) return fmt::format("{} B", bytes);
@@ -60,8 +65,7 @@ void Progress::update(std::uint64_t done, std::uint64_t bytes) {
     fmt::print(stderr, "{}: {}\n", what_, figures);
     return;
   }
-  const auto filled = std::min(kBarWidth, static_cast<std::size_t>(part * kBarWidth));
-  fmt::print(stderr, "\r{} [{:#<{}}{:.<{}}] {}\x1b[K", what_, "", filled, "", kBarWidth - filled, figures);
+  fmt::print(stderr, "\r{} {} {}\x1b[K", what_, bar(part, kBarWidth), figures);
   std::fflush(stderr);
 }
 

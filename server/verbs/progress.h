@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -30,6 +31,8 @@ class Progress {
   Clock::time_point shown_ = start_;
 };
 
+/// "[####....]", with `width` signs between the brackets. `part`: from 0 to 1.
+std::string bar(double part, std::size_t width);
 /// "1.5 GB", "12.3 MB", "800 B"
 std::string human_bytes(std::uint64_t bytes);
 /// "1:02:03", "2:03"

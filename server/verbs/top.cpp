@@ -39,12 +39,6 @@ double number(const json& of, const char* key) {
   return value.is_number() ? value.get<double>() : 0.0;
 }
 
-std::string bar(double part) {
-  const auto filled =
-      std::min(kTopBarWidth, static_cast<std::size_t>(part * static_cast<double>(kTopBarWidth)));
-  return fmt::format("[{:#<{}}{:.<{}}]", "", filled, "", kTopBarWidth - filled);
-}
-
 std::string behind(const json& client) {
   const auto lag = client.at("sharing_lag").get<std::uint64_t>();
   if (lag == 0) return "-";
@@ -69,7 +63,7 @@ void add_stream(std::vector<std::string>& lines, const std::string& name, const 
   const json left = stream.at("seconds_left"), factor = stream.at("sharing_factor");
   lines.push_back(fmt::format(
       "{}  epoch {} {} {}{}  {:.0f} samples/s{}", name, stream.at("epoch").get<std::uint64_t>(),
-      bar(number(stream, "progress")), percent(stream.at("progress")),
+      bar(number(stream, "progress"), kTopBarWidth), percent(stream.at("progress")),
       left.is_number() ? fmt::format(", {} left", human_time(std::chrono::seconds(
                                                       std::lround(std::min(left.get<double>(), 1e9)))))
                        : "",
@@ -113,7 +107,7 @@ std::vector<std::string> screen(const json& report, std::size_t width) {
   return lines;
 }
 
-/// While it exists, the terminal shows its other screen, which is drawn again and again, without a cursor.
+/// Uses the terminal's alternate screen, without a cursor, while it exists.
 class AlternateScreen {
  public:
   AlternateScreen() { write("\x1b[?1049h\x1b[?25l"); }

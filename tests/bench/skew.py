@@ -193,7 +193,7 @@ def main() -> None:
     parser.add_argument("--cases", nargs="*", default=list(CASES), choices=list(CASES))
     args = parser.parse_args()
     runs: dict[str, list[Run]] = {case: [] for case in args.cases}
-    alone: dict[str, list[list[float]]] = {case: [] for case in args.cases if case in ALONE}  # us per sample of each job, for each round
+    alone: dict[str, list[list[float]]] = {case: [] for case in args.cases if case in ALONE}  # us per sample of each job, twice a round
     for number in range(args.rounds):
         for case in args.cases:
             print(f"round {number + 1} of {args.rounds}: {case}", file=sys.stderr)

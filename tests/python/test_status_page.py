@@ -76,7 +76,7 @@ with headrace.Loader(sys.argv[1], stream="train", client="slow") as loader:
 def test_the_finding_names_the_slow_trainer(start_server: ServerFactory, config: dict[str, Any]) -> None:
     server = start_server(config)
     assert said(server) == "No trainer is attached."
-    with Child("import time\n" + SLOW, server.address) as slow:
+    with Child(SLOW, server.address) as slow:
         slow.receive(30)
         wait_until(lambda: "The bottleneck is trainer `slow`: the server waited for it" in said(server), "the slow trainer's sentence")
         stream = status(server)["streams"]["train"]
@@ -85,7 +85,7 @@ def test_the_finding_names_the_slow_trainer(start_server: ServerFactory, config:
         assert client["client"] == "slow" and 0 < client["samples_per_second"] and client["waited"] < 0.1
 
 
-def test_busy_workers_are_the_bottleneck_of_an_fast_trainer(start_server: ServerFactory, config: dict[str, Any]) -> None:
+def test_busy_workers_are_the_bottleneck_of_a_fast_trainer(start_server: ServerFactory, config: dict[str, Any]) -> None:
     config["streams"]["train"]["transforms"] = [{"random_resized_crop": {"size": 512}}, {"gaussian_blur": {"kernel_size": 23, "sigma": 5.0}}]
     server = start_server(config)
     stop = threading.Event()
@@ -274,10 +274,10 @@ def text_of(driver: Any) -> str:
 
 
 @pytest.mark.parametrize("shape", ["desktop", "phone"])
-def test_the_page_in_a_browser(start_server: ServerFactory, config: dict[str, Any], shape: str, tmp_path: Path) -> None:
+def test_the_page_in_a_browser(start_server: ServerFactory, config: dict[str, Any], shape: str) -> None:
     server = start_server(config)
     size = (1100, 1600) if shape == "desktop" else (420, 900)
-    with Child("import time\n" + SLOW, server.address) as slow, browser(*size, dark=shape == "phone") as driver:
+    with Child(SLOW, server.address) as slow, browser(*size, dark=shape == "phone") as driver:
         slow.receive(30)
         driver.get(server.metrics_url + "/#images")
         wait_until(lambda: "The bottleneck is trainer slow" in text_of(driver), "the sentence on the page")
@@ -320,7 +320,7 @@ def test_the_page_needs_no_other_host() -> None:
 
 def test_top_shows_the_same_in_a_terminal(start_server: ServerFactory, config: dict[str, Any]) -> None:
     server = start_server(config)
-    with Child("import time\n" + SLOW, server.address) as slow:
+    with Child(SLOW, server.address) as slow:
         slow.receive(30)
         main, terminal = os.openpty()
         fcntl.ioctl(main, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
