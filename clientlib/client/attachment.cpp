@@ -60,7 +60,9 @@ tl::unexpected<Error> refusal(std::string_view answer) {
 
 Attachment::~Attachment() {
   // A child shares the connection: shutting it down there would end the parent's session.
-  if (!fork.forked()) ::shutdown(socket.get(), SHUT_RDWR);
+  if (fork.forked()) return;
+  (void)ring::send_packet(socket.get(), wire::kAttachGoodbye, {});  // only for the server's log
+  ::shutdown(socket.get(), SHUT_RDWR);
 }
 
 Result<std::shared_ptr<Attachment>> attach(const Address& server, const std::string& token,

@@ -36,6 +36,8 @@ inline constexpr std::size_t kMaxFrame =
 inline constexpr std::size_t kMaxReplyFrame = 4 * 1024 * 1024;
 inline constexpr int kMaxDepth = 16;  ///< of JSON nesting
 inline constexpr std::string_view kAttachHello = "headrace-attach 1 ";
+inline constexpr std::string_view kAttachGoodbye =
+    "goodbye";  ///< a client closes its stream; killed ones send nothing
 inline constexpr const char* kControlSocket = "control.sock";
 inline constexpr const char* kAttachSocket = "attach.sock";
 

@@ -168,7 +168,7 @@ bool Lanes::write_grants(std::uint64_t now_ns) {
   ledger_.take_grants(orders_);
   if (ledger_.detachments() > 0 && !std::exchange(detachment_announced_, true))
     if (const auto last = hindmost())
-      log::info(
+      log::warn(
           "stream `{}`: client `{}` is more than {} batches (max_lag) behind another; its batches are now "
           "built for it alone. This is logged once: later, see `headrace ls` and headrace_detachments_total",
           info_.name, lanes_[*last].client, options_.ledger.max_lag);

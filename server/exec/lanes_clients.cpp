@@ -188,7 +188,8 @@ std::uint32_t Lanes::report_late(const Lane& late, const wire::OpenRequest& requ
   const std::uint32_t lag = publish::lag(plan, late.begin, *ahead, ClientStatus::kMostLag);
   if (lag <= near) return 0;
   const bool chose = request.join != Join::kDefault || request.start || request.resume_server;
-  log::info(
+  log::log(
+      chose ? log::Level::kInfo : log::Level::kWarning,
       "stream `{}`: client `{}` begins {}{} batches behind {}, so batches that were delivered earlier may "
       "be decoded again{}",
       info_.name, late.client, lag >= ClientStatus::kMostLag ? "at least " : "", lag,

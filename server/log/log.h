@@ -24,6 +24,10 @@ void set_level(Level level);
 void write(Level level, fmt::string_view format, fmt::format_args args) noexcept;
 
 template <typename... Args>
+void log(Level level, fmt::format_string<Args...> format, Args&&... args) {
+  write(level, format, fmt::make_format_args(args...));
+}
+template <typename... Args>
 void debug(fmt::format_string<Args...> format, Args&&... args) {
   write(Level::kDebug, format, fmt::make_format_args(args...));
 }

@@ -45,16 +45,9 @@ bool is_address(std::string host) {
          ::inet_pton(AF_INET6, host.c_str(), &address) == 1;
 }
 
-HttpRequest request_of(mg_connection* connection) {
+HttpRequest request_of(mg_connection* connection, HttpParameters parameters) {
   const mg_request_info& info = *mg_get_request_info(connection);
-  return {.value =
-              [&info](const std::string& name) {
-                std::string value;
-                if (info.query_string)
-                  CivetServer::getParam(std::string(info.query_string), name.c_str(), value);
-                return value;
-              },
-          .user = [&info, connection]() -> std::optional<uid_t> {
+  return {.parameters = std::move(parameters), .user = [&info, connection]() -> std::optional<uid_t> {
             const char* const host = mg_get_header(connection, "Host");
             if (!host || !is_address(host)) return std::nullopt;
             return tcp_user(info.remote_addr, static_cast<std::uint16_t>(info.remote_port),
@@ -62,12 +55,23 @@ HttpRequest request_of(mg_connection* connection) {
           }};
 }
 
+const char* extra_header(int status) {
+  switch (status) {
+    case 405:
+      return "Allow: GET, HEAD\r\n";
+    case 503:
+      return "Retry-After: 1\r\n";
+    default:
+      return "";
+  }
+}
+
 void send_head(mg_connection* connection, const HttpReply& reply, const std::string& length) {
   mg_printf(connection,
-            "HTTP/1.1 %d %s\r\nContent-Type: %s\r\n%sCache-Control: no-store\r\nX-Content-Type-Options: "
+            "HTTP/1.1 %d %s\r\nContent-Type: %s\r\n%s%sCache-Control: no-store\r\nX-Content-Type-Options: "
             "nosniff\r\nCross-Origin-Resource-Policy: same-origin\r\nConnection: close\r\n%s\r\n",
             reply.status, mg_get_response_code_text(connection, reply.status), reply.type.c_str(),
-            length.c_str(), kPolicy);
+            length.c_str(), extra_header(reply.status), kPolicy);
 }
 
 /// Counts the endless replies, and ends them when the server stops.
@@ -102,20 +106,40 @@ class Endless {
 
 class RouteHandler : public CivetHandler {
  public:
-  RouteHandler(std::string path, HttpServer::Handler handler, Endless& endless)
-      : path_(std::move(path)), handler_(std::move(handler)), endless_(endless) {}
+  RouteHandler(HttpServer::Route route, Endless& endless) : route_(std::move(route)), endless_(endless) {}
 
-  bool handleGet(CivetServer*, mg_connection* connection) override {
+  bool handleGet(CivetServer*, mg_connection* connection) override { return answer(connection, true); }
+  bool handleHead(CivetServer*, mg_connection* connection) override { return answer(connection, false); }
+  bool handlePost(CivetServer*, mg_connection* connection) override { return refuse(connection); }
+  bool handlePut(CivetServer*, mg_connection* connection) override { return refuse(connection); }
+  bool handleDelete(CivetServer*, mg_connection* connection) override { return refuse(connection); }
+  bool handleOptions(CivetServer*, mg_connection* connection) override { return refuse(connection); }
+  bool handlePatch(CivetServer*, mg_connection* connection) override { return refuse(connection); }
+
+ private:
+  [[nodiscard]] HttpReply reply_to(mg_connection* connection) const {
+    const mg_request_info& info = *mg_get_request_info(connection);
+    if (!info.local_uri || route_.path != info.local_uri)
+      return {.status = 404, .body = "no such path: / is the status page, /metrics the metrics\n"};
+    HttpParameters parameters;
+    if (route_.parameters) {
+      auto parsed = parse_query(info.query_string ? info.query_string : "", *route_.parameters);
+      if (!parsed) return {.status = 400, .body = parsed.error().message + "\n"};
+      parameters = std::move(*parsed);
+    }
+    return route_.handler(request_of(connection, std::move(parameters)));
+  }
+
+  bool answer(mg_connection* connection, bool with_body) {
     bool begun = false;
     try {
-      const mg_request_info& info = *mg_get_request_info(connection);
-      const bool here = info.local_uri && path_ == info.local_uri;
-      const HttpReply reply =
-          here ? handler_(request_of(connection)) : HttpReply{.status = 404, .body = "not found\n"};
-      if (reply.next) {
+      const HttpReply reply = reply_to(connection);
+      if (!reply.next) {
+        send(connection, reply, with_body);
+      } else if (with_body) {
         send_endless(connection, reply, begun);
       } else {
-        send(connection, reply);
+        send_head(connection, reply, "");
       }
     } catch (...) {  // the caller is C, which no exception may reach
       constexpr const char* kFailed =
@@ -125,10 +149,17 @@ class RouteHandler : public CivetHandler {
     return true;
   }
 
- private:
-  static void send(mg_connection* connection, const HttpReply& reply) {
+  static bool refuse(mg_connection* connection) {
+    try {
+      send(connection, {.status = 405, .body = "expected GET or HEAD\n"}, true);
+    } catch (...) {  // no memory: the connection is closed without a reply
+    }
+    return true;
+  }
+
+  static void send(mg_connection* connection, const HttpReply& reply, bool with_body) {
     send_head(connection, reply, fmt::format("Content-Length: {}\r\n", reply.body.size()));
-    mg_write(connection, reply.body.data(), reply.body.size());
+    if (with_body) mg_write(connection, reply.body.data(), reply.body.size());
   }
 
   /// Sets `begun` once the reply's head has been sent.
@@ -136,15 +167,14 @@ class RouteHandler : public CivetHandler {
     const Endless::One one(endless_);
     if (one.too_many)
       return send(connection,
-                  {.status = 503, .body = "too many readers of live figures: close one of them\n"});
+                  {.status = 503, .body = "too many readers of live figures: close one of them\n"}, true);
     std::string part = reply.next();
     begun = true;
     send_head(connection, reply, "");
     while (mg_write(connection, part.data(), part.size()) > 0 && endless_.wait()) part = reply.next();
   }
 
-  std::string path_;
-  HttpServer::Handler handler_;
+  HttpServer::Route route_;
   Endless& endless_;
 };
 
@@ -237,9 +267,9 @@ Result<std::unique_ptr<HttpServer>> HttpServer::start(const std::string& address
                             port, address, std::strerror(refused)));
   }
   for (Route& route : routes) {
-    http->impl_->handlers.push_back(
-        std::make_unique<RouteHandler>(route.path, std::move(route.handler), http->impl_->endless));
-    http->impl_->server->addHandler(route.path, *http->impl_->handlers.back());
+    const std::string path = route.path;
+    http->impl_->handlers.push_back(std::make_unique<RouteHandler>(std::move(route), http->impl_->endless));
+    http->impl_->server->addHandler(path, *http->impl_->handlers.back());
   }
   const std::vector<int> ports = http->impl_->server->getListeningPorts();
   http->impl_->address = address;

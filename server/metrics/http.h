@@ -1,7 +1,7 @@
 // The HTTP port (civetweb), on threads of its own, so that nothing here delays the data. A connection that
 // sends no request, or reads too slowly, occupies a thread for one second; 32 are served at a time and the
 // others wait: with 90 silent connections, a reply takes up to three seconds. At most a quarter of the
-// threads send endless replies.
+// threads send endless replies. Methods are GET and HEAD; others are refused with status 405.
 #pragma once
 
 #include <sys/types.h>
@@ -13,12 +13,12 @@
 #include <vector>
 
 #include "headrace/error.h"
+#include "server/metrics/http_query.h"
 
 namespace headrace::server::metrics {
 
 struct HttpRequest {
-  /// The decoded value of a parameter of the query; empty if it is not given.
-  std::function<std::string(const std::string& name)> value;
+  HttpParameters parameters;  ///< empty for a route that ignores the query
   /// The user whose process sent the request, if it runs on this machine (tcp_user.h) and asked for an
   /// address or `localhost`: with another name in the URL, a browser may act for a page of that name,
   /// whatever its user wants.
@@ -40,6 +40,8 @@ class HttpServer {
   struct Route {
     std::string path;
     Handler handler;  ///< called from civetweb's threads
+    /// A query with others is refused with status 400. nullopt: the query is ignored.
+    std::optional<std::vector<HttpParameter>> parameters{};
   };
   /// Port 0: any free one. kEnvironment if the port is taken.
   static Result<std::unique_ptr<HttpServer>> start(const std::string& address, int port,

@@ -131,11 +131,18 @@ void Sessions::add_polls(std::vector<pollfd>& polls) const {
 void Sessions::end_disconnected(const std::vector<pollfd>& ready, std::uint64_t now_ns) {
   const auto is_ready = [&](int fd) { return in(ready, fd); };
   for (auto session = sessions_.begin(); session != sessions_.end();) {
-    if (session->attached && is_ready(session->pidfd.get())) {
-      session = end(session, "its process exited", now_ns);
-    } else if (session->attached && is_ready(session->socket.get())) {
-      session = end(session, "it closed its connection or was killed",
-                    now_ns);  // clients send nothing after the token
+    const bool exited = is_ready(session->pidfd.get());
+    if (session->attached && (exited || is_ready(session->socket.get()))) {
+      // A client that closes its stream and exits at once does both before we look.
+      const auto last =
+          ring::receive_packet(session->socket.get(), std::chrono::milliseconds(0), ring::Descriptors::kDrop);
+      if (last && last->bytes == wire::kAttachGoodbye)
+        session = end(session, "it closed the stream", now_ns);
+      else
+        session = end(session,
+                      exited ? "its process was killed, or exited without closing the stream"
+                             : "its connection ended without a goodbye: its process was probably killed",
+                      now_ns, log::Level::kWarning);
     } else {
       ++session;
     }
@@ -228,15 +235,16 @@ Result<void> Sessions::attach(PendingClient& client, std::uint64_t now_ns) {
   return {};
 }
 
-Sessions::SessionIt Sessions::end(SessionIt session, const std::string& why, std::uint64_t now_ns) {
+Sessions::SessionIt Sessions::end(SessionIt session, const std::string& why, std::uint64_t now_ns,
+                                  log::Level level) {
   engine_.with(session->stream, [&](exec::Stream& stream) {
     stream.close(session->lane, now_ns);
     return 0;
   });
   engine_.unwatch(session->doorbell);
   if (session->attached)
-    log::info("client `{}` (pid {}) disconnected from stream `{}`: {}", session->client, session->pid,
-              engine_.stream(session->stream).info().name, why);
+    log::log(level, "client `{}` (pid {}) disconnected from stream `{}`: {}", session->client, session->pid,
+             engine_.stream(session->stream).info().name, why);
   return sessions_.erase(session);
 }
 

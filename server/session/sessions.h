@@ -18,6 +18,7 @@
 #include "clientlib/wire/protocol.h"
 #include "headrace/error.h"
 #include "server/exec/engine.h"
+#include "server/log/log.h"
 
 namespace headrace::server::session {
 
@@ -66,7 +67,8 @@ class Sessions {
   void accept_clients(std::uint64_t now_ns);
   void handle_hello(PendingClient& client, std::uint64_t now_ns);
   Result<void> attach(PendingClient& client, std::uint64_t now_ns);
-  SessionIt end(SessionIt session, const std::string& why, std::uint64_t now_ns);
+  SessionIt end(SessionIt session, const std::string& why, std::uint64_t now_ns,
+                log::Level level = log::Level::kInfo);
 
   exec::Engine& engine_;
   ring::UniqueFd listener_;

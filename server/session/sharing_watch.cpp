@@ -35,7 +35,7 @@ SharingWatch::Total SharingWatch::total() const {
 
 std::optional<double> SharingWatch::seconds_since(std::uint64_t now_ns, std::uint64_t row) const {
   const std::scoped_lock lock(mutex_);
-  if (path_.empty() || (row < path_.front().second && !path_is_cut_)) return std::nullopt;
+  if (path_.empty() || (row < path_.front().second && !begins_before_path_)) return std::nullopt;
   if (row >= path_.back().second) return 0;
   // The first check that found the foremost job beyond.
   const auto beyond =
@@ -47,16 +47,17 @@ std::optional<double> SharingWatch::seconds_since(std::uint64_t now_ns, std::uin
 
 std::optional<std::string> SharingWatch::check(std::uint64_t now_ns, const Figures& figures) {
   const std::scoped_lock lock(mutex_);
-  // Where the foremost job left, another one has a path of its own.
-  if (!figures.foremost || (!path_.empty() && *figures.foremost < path_.back().second)) {
+  // If the foremost job left, another one, which was elsewhere, begins a path of its own.
+  const bool left = figures.foremost && !path_.empty() && *figures.foremost < path_.back().second;
+  if (left || !figures.foremost) {
     path_.clear();
-    path_is_cut_ = false;
+    begins_before_path_ = !left;
   }
   if (figures.foremost && (path_.empty() || *figures.foremost != path_.back().second))
     path_.emplace_back(now_ns, *figures.foremost);
   if (path_.size() > kMostSteps) {
     path_.pop_front();
-    path_is_cut_ = true;
+    begins_before_path_ = true;
   }
   std::map<std::string, std::uint64_t> granted;
   for (const Job& job : figures.jobs) granted[job.name] += job.granted;

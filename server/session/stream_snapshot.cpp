@@ -8,15 +8,11 @@ namespace headrace::server::session {
 namespace {
 
 /// Replaces lags estimated from the average pace by measured ones, which stay right across pauses and
-/// restarts.
+/// restarts. What cannot be measured, as after the foremost client left, stays unknown: an estimate next to
+/// measurements would look like a jump.
 void measure_lags(std::vector<exec::ClientStatus>& clients, const SharingWatch& watch, std::uint64_t now_ns) {
-  for (exec::ClientStatus& client : clients) {
-    if (!client.row) continue;
-    if (const auto ago = watch.seconds_since(now_ns, *client.row))
-      client.lag_seconds = ago;
-    else if (client.sharing_lag != client.lag)  // the estimate refers to another foremost client
-      client.lag_seconds.reset();
-  }
+  for (exec::ClientStatus& client : clients)
+    if (client.row) client.lag_seconds = watch.seconds_since(now_ns, *client.row);
 }
 
 }  // namespace

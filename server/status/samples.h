@@ -33,7 +33,7 @@ class Samples {
     std::uint64_t epoch = 0, position = 0;
   };
   /// {"samples": [{"epoch", "position", "name", "sample_index", "label", "class", "replaced", "parameters",
-  /// "images"}]} of `count` samples, at most kMost, from the foremost client's position on. "images" are the
+  /// "images"}]} of `count` samples, at most kMost and one epoch, from the foremost client's position on. "images" are the
   /// fields that row() and original() show. kNoSuchStream; kInvalidArgument: a stream that is fed from
   /// outside.
   Result<nlohmann::json> next(const std::string& stream, std::uint64_t count);

@@ -15,6 +15,9 @@
 namespace headrace::server::status {
 namespace {
 
+/// Of epochs and positions.
+constexpr std::uint64_t kLast = 1'000'000'000'000;
+
 using metrics::HttpReply;
 using metrics::HttpRequest;
 using nlohmann::json;
@@ -33,19 +36,19 @@ HttpReply as_json(const json& body) {
   return {.type = "application/json", .body = body.dump(-1, ' ', false, json::error_handler_t::replace)};
 }
 
-/// A whole number in the query, from 0; `otherwise` if it is not given; nullopt: something else.
-std::optional<std::uint64_t> number(const HttpRequest& request, const char* name, std::uint64_t otherwise) {
-  const std::string text = request.value(name);
-  if (text.empty()) return otherwise;
+/// A whole number in the query that is not above `most`; `otherwise` if it is not given.
+Result<std::uint64_t> number(const HttpRequest& request, const char* name, std::uint64_t otherwise,
+                             std::uint64_t least, std::uint64_t most) {
+  const auto found = request.parameters.find(name);
+  if (found == request.parameters.end()) return otherwise;
+  const std::string& text = found->second;
   std::uint64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  if (error != std::errc() || end != text.data() + text.size() || value < least || value > most)
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format("{}: expected a whole number from {} to {}, found `{}`", name, least, most, text));
   return value;
-}
-
-HttpReply not_a_number(const HttpRequest& request, const char* name) {
-  return refuse(400,
-                fmt::format("{}: expected a whole number from 0, found `{}`", name, request.value(name)));
 }
 
 /// Removes names of files.
@@ -91,33 +94,36 @@ HttpReply Status::events(const HttpRequest& request) const {
 
 HttpReply Status::samples(const HttpRequest& request) {
   if (const std::string obstacle = obstacle_(request); !obstacle.empty()) return refuse(403, obstacle);
-  const auto count = number(request, "count", 8);
-  if (!count) return not_a_number(request, "count");
-  const auto samples = samples_.next(request.value("stream"), *count);
+  const auto count = number(request, "count", 8, 1, Samples::kMost);
+  if (!count) return refuse(400, count.error().message);
+  const auto samples = samples_.next(request.parameters.at("stream"), *count);
   return samples ? as_json(*samples) : refuse(samples.error());
 }
 
 HttpReply Status::image(const HttpRequest& request, bool original) {
   if (const std::string obstacle = obstacle_(request); !obstacle.empty()) return refuse(403, obstacle);
-  const auto epoch = number(request, "epoch", 0), position = number(request, "position", 0);
-  if (!epoch) return not_a_number(request, "epoch");
-  if (!position) return not_a_number(request, "position");
-  const Samples::SamplePosition place{request.value("stream"), *epoch, *position};
-  const std::string field = request.value("field");
+  const auto epoch = number(request, "epoch", 0, 0, kLast);
+  if (!epoch) return refuse(400, epoch.error().message);
+  const auto position = number(request, "position", 0, 0, kLast);
+  if (!position) return refuse(400, position.error().message);
+  const Samples::SamplePosition place{request.parameters.at("stream"), *epoch, *position};
+  const std::string& field = request.parameters.at("field");
   auto file = original ? samples_.original(place, field) : samples_.row(place, field);
   if (!file) return refuse(file.error());
   return {.type = file->type, .body = std::move(file->bytes)};
 }
 
 std::vector<metrics::HttpServer::Route> Status::routes() {
+  const std::vector<metrics::HttpParameter> none, sample{{"stream", true}, {"count"}},
+      of_image{{"stream", true}, {"field", true}, {"epoch"}, {"position"}};
   return {
       {"/", [](const HttpRequest&) { return HttpReply{.type = "text/html; charset=utf-8", .body = page()}; }},
       {"/api/v1/status",
-       [this](const HttpRequest& request) { return as_json(report(obstacle_(request).empty())); }},
-      {"/api/v1/events", [this](const HttpRequest& request) { return events(request); }},
-      {"/api/v1/samples", [this](const HttpRequest& request) { return samples(request); }},
-      {"/api/v1/row", [this](const HttpRequest& request) { return image(request, false); }},
-      {"/api/v1/original", [this](const HttpRequest& request) { return image(request, true); }}};
+       [this](const HttpRequest& request) { return as_json(report(obstacle_(request).empty())); }, none},
+      {"/api/v1/events", [this](const HttpRequest& request) { return events(request); }, none},
+      {"/api/v1/samples", [this](const HttpRequest& request) { return samples(request); }, sample},
+      {"/api/v1/row", [this](const HttpRequest& request) { return image(request, false); }, of_image},
+      {"/api/v1/original", [this](const HttpRequest& request) { return image(request, true); }, of_image}};
 }
 
 }  // namespace headrace::server::status

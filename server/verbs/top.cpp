@@ -1,4 +1,5 @@
 // `headrace top`: what a server does, live in the terminal; the figures of the status page.
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -12,10 +13,12 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "clientlib/base/stop_signals.h"
 #include "clientlib/ring/futex.h"
+#include "server/exec/stream_status.h"
 #include "server/log/sink.h"
 #include "server/status/history.h"
 #include "server/status/report.h"
@@ -43,67 +46,88 @@ std::string behind(const json& client) {
   const auto lag = client.at("sharing_lag").get<std::uint64_t>();
   if (lag == 0) return "-";
   const json seconds = client.at("lag_seconds");
-  return fmt::format("{}{}", lag,
+  return fmt::format("{}{}{}", lag, lag >= exec::ClientStatus::kMostLag ? "+" : "",
                      seconds.is_number() ? fmt::format(" ({:.1f} s)", seconds.get<double>()) : "");
 }
 
-/// Lines of at most `width` bytes, broken between words; control bytes are escaped.
-std::vector<std::string> wrapped(const std::string& text, std::size_t width) {
-  std::vector<std::string> lines(1);
+/// Adds `text` in lines of at most `width` bytes, broken between words and indented by two spaces.
+void add_wrapped(std::vector<std::string>& lines, const std::string& text, std::size_t width) {
   std::istringstream words(log::escaped(text));
+  std::string line;
   for (std::string word; words >> word;) {
-    if (!lines.back().empty() && lines.back().size() + 1 + word.size() > width) lines.emplace_back();
-    lines.back() += (lines.back().empty() ? "" : " ") + word;
+    if (!line.empty() && line.size() + 3 + word.size() > width)
+      lines.push_back("  " + std::exchange(line, {}));
+    line += (line.empty() ? "" : " ") + word;
   }
-  return lines;
+  lines.push_back("  " + line);
+}
+
+/// Names are shortened if the table would not fit otherwise.
+void add_clients(std::vector<std::string>& lines, const json& clients, std::size_t width) {
+  constexpr std::size_t kOtherColumns = 54, kShortestName = 8;
+  const std::size_t room = width > kOtherColumns + kShortestName ? width - kOtherColumns : kShortestName;
+  std::size_t widest = kShortestName;
+  for (const json& client : clients)
+    widest = std::max(widest, log::escaped(client.at("client").get<std::string>()).size());
+  const std::size_t column = std::min(widest, room);
+  const auto add = [&](const auto& name, const auto& place, const auto& pace, const auto& waited,
+                       const auto& lag) {
+    lines.push_back(
+        fmt::format("  {:{}.{}} {:>14} {:>10} {:>7}  {}", name, column, column, place, pace, waited, lag));
+  };
+  if (!clients.empty()) add("trainer", "epoch/batch", "samples/s", "waited", "batches behind");
+  for (const json& client : clients)
+    add(log::escaped(client.at("client").get<std::string>()),
+        fmt::format("{}/{}", client.at("next").at("epoch").get<std::uint64_t>(),
+                    client.at("next").at("batch").get<std::uint64_t>()),
+        fmt::format("{:.0f}", number(client, "samples_per_second")), percent(client.at("waited")),
+        behind(client));
 }
 
 void add_stream(std::vector<std::string>& lines, const std::string& name, const json& stream,
                 std::size_t width) {
   const json left = stream.at("seconds_left"), factor = stream.at("sharing_factor");
   lines.push_back(fmt::format(
-      "{}  epoch {} {} {}{}  {:.0f} samples/s{}", name, stream.at("epoch").get<std::uint64_t>(),
+      "{}  epoch {} {} {}{}  {:.0f} samples/s", name, stream.at("epoch").get<std::uint64_t>(),
       bar(number(stream, "progress"), kTopBarWidth), percent(stream.at("progress")),
       left.is_number() ? fmt::format(", {} left", human_time(std::chrono::seconds(
                                                       std::lround(std::min(left.get<double>(), 1e9)))))
                        : "",
-      number(stream, "samples_per_second"),
-      factor.is_number() ? fmt::format("  sharing factor {:.2f}", factor.get<double>()) : ""));
+      number(stream, "samples_per_second")));
   const json& stages = stream.at("stages");
   const json& slots = stream.at("slots");
-  lines.push_back(fmt::format(
-      "  worker utilization {} (read {}, decode {}, transform {})  ring {}: {} ready, {} leased, {} filling",
-      percent(stream.at("busy")), percent(stages.at("read")), percent(stages.at("decode")),
-      percent(stages.at("transform")), human_bytes(stream.at("ring_bytes").get<std::uint64_t>()),
-      slots.at("ready").get<std::uint64_t>(), slots.at("leased").get<std::uint64_t>(),
-      slots.at("filling").get<std::uint64_t>()));
-  for (const std::string& line : wrapped(stream.at("finding").at("text").get<std::string>(), width))
-    lines.push_back("  " + line);
-  const json& clients = stream.at("clients");
-  if (!clients.empty())
-    lines.push_back(fmt::format("  {:24} {:>14} {:>10} {:>7}  {}", "trainer", "epoch/batch", "samples/s",
-                                "waited", "batches behind"));
-  for (const json& client : clients)
-    lines.push_back(fmt::format("  {:24} {:>14} {:>10.0f} {:>7}  {}", client.at("client").get<std::string>(),
-                                fmt::format("{}/{}", client.at("next").at("epoch").get<std::uint64_t>(),
-                                            client.at("next").at("batch").get<std::uint64_t>()),
-                                number(client, "samples_per_second"), percent(client.at("waited")),
-                                behind(client)));
+  add_wrapped(
+      lines,
+      fmt::format("worker utilization {} (read {}, decode {}, transform {}){}", percent(stream.at("busy")),
+                  percent(stages.at("read")), percent(stages.at("decode")), percent(stages.at("transform")),
+                  factor.is_number() ? fmt::format(", sharing factor {:.2f}", factor.get<double>()) : ""),
+      width);
+  add_wrapped(lines,
+              fmt::format("ring {}: {} ready, {} leased, {} filling",
+                          human_bytes(stream.at("ring_bytes").get<std::uint64_t>()),
+                          slots.at("ready").get<std::uint64_t>(), slots.at("leased").get<std::uint64_t>(),
+                          slots.at("filling").get<std::uint64_t>()),
+              width);
+  add_wrapped(lines, stream.at("finding").at("text").get<std::string>(), width);
+  add_clients(lines, stream.at("clients"), width);
   const json& bad = stream.at("bad_samples");
   if (const auto count = bad.at("distinct").get<std::uint64_t>(); count > 0)
-    lines.push_back(fmt::format("  {} bad sample{}, the first: {}", count, count == 1 ? "" : "s",
-                                log::escaped(bad.at("first").at(0).get<std::string>())));
+    add_wrapped(lines,
+                fmt::format("{} bad sample{}, the first: {}", count, count == 1 ? "" : "s",
+                            bad.at("first").at(0).get<std::string>()),
+                width);
   lines.emplace_back();
 }
 
 std::vector<std::string> screen(const json& report, std::size_t width) {
   const auto workers = report.at("workers").get<std::uint64_t>();
   std::vector<std::string> lines = {
-      fmt::format("headrace {}, process {}, {} worker{} {} busy", report.at("version").get<std::string>(),
-                  report.at("pid").get<std::int64_t>(), workers, workers == 1 ? "" : "s",
-                  percent(report.at("workers_busy"))),
+      fmt::format("headrace {}, process {}, {} worker{} {} busy, {:%H:%M:%S}",
+                  report.at("version").get<std::string>(), report.at("pid").get<std::int64_t>(), workers,
+                  workers == 1 ? "" : "s", percent(report.at("workers_busy")),
+                  fmt::localtime(std::time(nullptr))),
       ""};
-  for (const auto& [name, stream] : report.at("streams").items()) add_stream(lines, name, stream, width - 2);
+  for (const auto& [name, stream] : report.at("streams").items()) add_stream(lines, name, stream, width);
   return lines;
 }
 
@@ -118,8 +142,10 @@ class AlternateScreen {
   /// As many lines as there is room for, each cut at the right edge.
   static void draw(const std::vector<std::string>& lines, std::size_t height) {
     std::string text = "\x1b[H\x1b[?7l";  // from the top; what is too long is not wrapped
-    for (std::size_t i = 0; i < std::min(lines.size(), height); ++i)
-      text += (i ? "\r\n" : "") + lines[i] + "\x1b[K";
+    const std::size_t shown = lines.size() <= height ? lines.size() : height - 1;
+    for (std::size_t i = 0; i < shown; ++i) text += (i ? "\r\n" : "") + lines[i] + "\x1b[K";
+    if (shown < lines.size())
+      text += fmt::format("\r\n... {} more lines: enlarge the terminal\x1b[K", lines.size() - shown);
     write(text + "\x1b[J\x1b[?7h");
   }
 
@@ -154,19 +180,29 @@ Result<void> show(Client& client, bool live) {
   status::History history(ring::monotonic_ns(), std::move(*first));
   std::unique_ptr<AlternateScreen> terminal;
   if (live) terminal = std::make_unique<AlternateScreen>();
+  std::vector<std::string> lines;
   while (wait_a_second(signals)) {
     auto stats = stats_of(client);
-    if (!stats) return tl::make_unexpected(stats.error());
-    const std::uint64_t now = ring::monotonic_ns();
     const auto [width, height] = terminal_size();
-    const std::vector<std::string> lines = screen(status::report(*stats, now, history.entries()), width);
-    if (history.is_due(now)) history.add(now, std::move(*stats));
-    if (terminal) {
-      AlternateScreen::draw(lines, height);
-      continue;
+    if (stats) {
+      const std::uint64_t now = ring::monotonic_ns();
+      lines = screen(status::report(*stats, now, history.entries()), width);
+      if (history.is_due(now)) history.add(now, std::move(*stats));
+    } else if (!terminal) {
+      return tl::make_unexpected(stats.error());
     }
-    fmt::print("{}\n", fmt::join(lines, "\n"));
-    break;
+    if (!terminal) {
+      fmt::print("{}\n", fmt::join(lines, "\n"));
+      break;
+    }
+    std::vector<std::string> drawn;
+    if (!stats) {
+      drawn.emplace_back("The server does not answer; the last figures are below. Trying again:");
+      add_wrapped(drawn, stats.error().message, width);
+      drawn.emplace_back();
+    }
+    drawn.insert(drawn.end(), lines.begin(), lines.end());
+    AlternateScreen::draw(drawn, height);
   }
   return {};
 }

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import fcntl
+import http.client
 import io
 import json
 import os
+import re
 import select
 import shutil
 import signal
@@ -198,8 +200,43 @@ def test_unknown_streams_fields_and_positions_are_refused(start_server: ServerFa
     assert refusal(server, "row", stream="none", field="image")[0] == 404
     assert refusal(server, "row", stream="train", field="picture") == (404, "stream `train` has no image field `picture`\n")
     assert refusal(server, "original", stream="train", field="image", position=60)[1] == "position 60 is out of range: an epoch of stream `train` has positions 0 to 59\n"
-    assert refusal(server, "row", stream="train", field="image", epoch="-1") == (400, "epoch: expected a whole number from 0, found `-1`\n")
-    assert refusal(server, "samples", stream="train", count="many")[0] == 400
+    assert refusal(server, "row", stream="train", field="image", epoch="-1") == (400, "epoch: expected a whole number from 0 to 1000000000000, found `-1`\n")
+    for count in ("many", 0, 33):
+        assert refusal(server, "samples", stream="train", count=count) == (400, f"count: expected a whole number from 1 to 32, found `{count}`\n")
+
+
+@pytest.mark.parametrize(("query", "why"), [
+    ("samples", "parameter `stream` is missing"),
+    ("samples?stream=", "parameter `stream` is empty"),
+    ("samples?stream=train&stream=val", "parameter `stream` is given twice"),
+    ("samples?stream=train&number=4", "unknown parameter `number`; expected: stream, count"),
+    ("status?stream=train", "unknown parameter `stream`; expected: none"),
+    ("row?stream=train", "parameter `field` is missing"),
+    ("samples?stream=%FF", "the query is not UTF-8"),
+    ("samples?stream=" + 300 * "x", "expected names and values of at most 256 bytes in the query, found 300"),
+])
+def test_queries_are_checked(start_server: ServerFactory, config: dict[str, Any], query: str, why: str) -> None:
+    server = start_server(config)
+    with pytest.raises(urllib.error.HTTPError) as error:
+        urllib.request.urlopen(f"{server.metrics_url}/api/v1/{query}", timeout=10)
+    assert (error.value.code, error.value.read().decode()) == (400, why + "\n")
+
+
+def test_head_is_answered_and_other_methods_are_refused(start_server: ServerFactory, config: dict[str, Any]) -> None:
+    server = start_server(config)
+
+    def asked(method: str, path: str) -> http.client.HTTPResponse:
+        connection = http.client.HTTPConnection(server.metrics_url.removeprefix("http://"), timeout=10)
+        connection.request(method, path)
+        return connection.getresponse()
+
+    for path in ("/", "/metrics", "/healthz", "/api/v1/status", "/api/v1/events", "/api/v1/samples?stream=train"):
+        reply = asked("HEAD", path)
+        assert (reply.status, reply.read()) == (200, b""), path
+    for method in ("POST", "PUT", "DELETE", "OPTIONS", "PATCH"):
+        reply = asked(method, "/api/v1/status")
+        assert (reply.status, reply.headers["Allow"], reply.read()) == (405, "GET, HEAD", b"expected GET or HEAD\n"), method
+    assert asked("GET", "/api/v2/status").status == 404
 
 
 @needs_root
@@ -211,8 +248,8 @@ def test_images_are_for_users_who_may_attach(serve: Serve, basic_config: dict[st
         return serve({**basic_config, "server": {"threads": 1, "metrics": {"port": 0, **keys.pop("metrics", {})}, **keys}})
 
     server = started()
-    for path in ("samples", "row", "original"):
-        code, why = as_user(NOBODY, lambda path=path: refusal(server, path, stream="train", field="image"))
+    for path, field in (("samples", {}), ("row", {"field": "image"}), ("original", {"field": "image"})):
+        code, why = as_user(NOBODY, lambda path=path, field=field: refusal(server, path, stream="train", **field))
         assert code == 403 and f"images are not shown to user {NOBODY}" in why
     assert json.loads(get(server, "samples", stream="train")[1])["samples"], "the server's user may"
     assert as_user(NOBODY, lambda: said(server)) == "No trainer is attached."
@@ -248,6 +285,23 @@ def test_warnings_are_listed(start_server: ServerFactory, config: dict[str, Any]
     got = status(server)
     assert any("class_1/0003.jpg" in line["text"] and line["level"] == "warning" for line in got["log"])
     assert "class_1/0003.jpg" in got["streams"]["train"]["bad_samples"]["first"][0]
+    assert not any("disconnected" in line["text"] for line in got["log"]), "the loader was closed"
+
+
+def test_killed_and_late_trainers_are_warnings(start_server: ServerFactory, config: dict[str, Any]) -> None:
+    config["streams"]["train"]["sharing"] = {"max_lag": 1}
+    server = start_server(config)
+
+    def logged(text: str) -> bool:
+        return any(text in line["text"] and line["level"] == "warning" for line in status(server)["log"])
+    with Child(SLOW, server.address) as slow:
+        slow.receive(30)
+        with headrace.Loader(server.address, stream="train", client="late") as late:
+            wait_until(lambda: status(server)["streams"]["train"]["clients"][0]["next"]["batch"] >= 5, "the first trainer to be ahead")
+            next(iter(late))
+        slow.kill()
+        wait_until(lambda: logged("client `slow` (pid "), "the killed trainer")
+    assert logged("its process was killed, or exited without closing the stream") or logged("ended without a goodbye")
 
 
 # --- in a browser
@@ -318,31 +372,66 @@ def test_the_page_needs_no_other_host() -> None:
 # --- headrace top
 
 
+class Terminal:
+    """A verb of headrace on a terminal of its own."""
+
+    def __init__(self, rows: int, columns: int, *command: str) -> None:
+        self.main, terminal = os.openpty()
+        fcntl.ioctl(self.main, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        self.process = subprocess.Popen([headrace_binary(), *command], stdin=terminal, stdout=terminal, stderr=terminal)
+        os.close(terminal)
+        self.seen = b""
+
+    def read(self) -> bytes:
+        while select.select([self.main], [], [], 0)[0]:
+            try:
+                self.seen += os.read(self.main, 65536)
+            except OSError:  # the terminal has been closed
+                break
+        return self.seen
+
+    def screen(self) -> list[str]:
+        """The lines drawn last."""
+        last = self.read().rsplit(b"\x1b[H", 1)[-1].decode()
+        return [re.sub(r"\x1b\[[?0-9;]*[a-zA-Z]", "", line) for line in last.split("\r\n")]
+
+    def __enter__(self) -> Terminal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self.main)
+
+
 def test_top_shows_the_same_in_a_terminal(start_server: ServerFactory, config: dict[str, Any]) -> None:
     server = start_server(config)
     with Child(SLOW, server.address) as slow:
         slow.receive(30)
-        main, terminal = os.openpty()
-        fcntl.ioctl(main, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
-        top = subprocess.Popen([headrace_binary(), "top", "--address", server.address], stdin=terminal, stdout=terminal, stderr=terminal)
-        os.close(terminal)
-        seen = b""
+        with Terminal(30, 100, "top", "--address", server.address) as top:
+            wait_until(lambda: top.read().count(b"\x1b[H") >= 3 and b"The bottleneck is trainer `slow`" in top.seen, "three pictures of the screen")
+            top.process.send_signal(signal.SIGINT)
+            assert top.process.wait(10) == 0
+            assert top.read().startswith(b"\x1b[?1049h") and top.seen.endswith(b"\x1b[?1049l"), "the terminal is as it was"
 
-        def drawn() -> bool:
-            nonlocal seen
-            if select.select([main], [], [], 0)[0]:
-                seen += os.read(main, 65536)
-            return seen.count(b"\x1b[H") >= 3 and b"The bottleneck is trainer `slow`" in seen
-        wait_until(drawn, "three pictures of the screen")
-        top.send_signal(signal.SIGINT)
-        assert top.wait(10) == 0
-        while select.select([main], [], [], 0)[0]:
-            try:
-                seen += os.read(main, 65536)
-            except OSError:  # the terminal has been closed
-                break
-        assert seen.startswith(b"\x1b[?1049h") and seen.endswith(b"\x1b[?1049l"), "the terminal is as it was"
-        os.close(main)
+
+def test_top_fits_into_a_narrow_terminal_and_survives_an_outage(start_server: ServerFactory, config: dict[str, Any]) -> None:
+    server = start_server(config)
+    name = "a-trainer-with-a-long-name-Ünïcödé-" + 20 * "x"
+    with headrace.Loader(server.address, stream="train", client=name) as loader, \
+         Terminal(9, 70, "top", "--address", server.address, "--timeout", "0.3") as top:
+        next(iter(loader))
+        wait_until(lambda: any("more line" in line for line in top.screen()), "the screen")
+        lines = top.screen()
+        assert max(map(len, lines)) <= 70 and len(lines) == 9
+        fcntl.ioctl(top.main, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 70, 0, 0))
+        wait_until(lambda: any(line.startswith("  a-traine") for line in top.screen()), "the trainer's row")
+        head = next(line for line in top.screen() if line.startswith("  trainer"))
+        row = next(line for line in top.screen() if line.startswith("  a-traine"))
+        assert len(row) <= 70 and head.index("batches behind") == row.index("-", row.index("%"))
+        server.stop()
+        wait_until(lambda: "The server does not answer; the last figures are below." in top.screen()[0], "the outage")
+        assert any(line.startswith("  a-traine") for line in top.screen()), "the last figures stay"
 
 
 def test_top_prints_once_without_a_terminal(start_server: ServerFactory, config: dict[str, Any]) -> None:
