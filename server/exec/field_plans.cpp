@@ -222,4 +222,13 @@ std::optional<std::vector<std::uint64_t>> kept_bytes(const std::vector<FieldPlan
   return bytes;
 }
 
+std::optional<double> kept_bytes(const source::Source& source, const std::vector<FieldPlan>& plans,
+                                 double pixels) {
+  constexpr double kChannels = 3;
+  if (kept_keys(source, plans).empty()) return std::nullopt;
+  const auto fixed = kept_bytes(plans);
+  return fixed ? static_cast<double>(std::accumulate(fixed->begin(), fixed->end(), std::uint64_t{0}))
+               : kChannels * pixels;
+}
+
 }  // namespace headrace::server::exec

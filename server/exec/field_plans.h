@@ -50,5 +50,9 @@ Result<std::vector<FieldPlan>> plan_fields(const source::Source& source, const t
 std::vector<std::string> kept_keys(const source::Source& source, const std::vector<FieldPlan>& plans);
 /// Bytes that the caches keep of each plan's field, if they are the same for all samples; 0 for values.
 std::optional<std::vector<std::uint64_t>> kept_bytes(const std::vector<FieldPlan>& plans);
+/// About how many bytes the caches `decoded` would keep of a sample whose images have `pixels` pixels
+/// together. nullopt: they would save nothing.
+std::optional<double> kept_bytes(const source::Source& source, const std::vector<FieldPlan>& plans,
+                                 double pixels);
 
 }  // namespace headrace::server::exec

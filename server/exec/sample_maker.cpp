@@ -279,6 +279,9 @@ decode::Decoded<transform::Size> SampleMaker::render(std::size_t field, const tr
                                            : std::move(report.detail));
   }
   counters.stage(metrics::Stage::kTransform).observe(report.transform_ns);
+  if (!prepared)
+    counters.pixels.add(static_cast<std::uint64_t>(report.base.width) * report.base.height *
+                        plans_[field].scale * plans_[field].scale);
   if (report.warned) counters.errors[static_cast<std::size_t>(BadReason::kWarning)].add(1);
   return report.base;
 }

@@ -10,6 +10,7 @@ void StreamTotals::add(const StreamCounters& counters) {
   replaced += counters.replaced.get();
   shared += counters.shared.get();
   cached += counters.cached.get();
+  pixels += counters.pixels.get();
   busy_ns += counters.busy_ns.get();
   for (std::size_t i = 0; i < kReasons; ++i) errors[i] += counters.errors[i].get();
   for (std::size_t s = 0; s < kStages; ++s) {

@@ -53,6 +53,7 @@ struct alignas(64) StreamCounters {
   Count samples, batches, read_bytes, published_bytes, replaced;
   Count shared;  ///< of the samples: taken from a RowWindow
   Count cached;  ///< of the samples: taken from a decoded cache
+  Count pixels;  ///< of decoded images, before all transforms
   std::array<Count, kReasons> errors;
   std::array<StageHistogram, kStages> stages;
   Count busy_ns;
@@ -63,7 +64,7 @@ struct alignas(64) StreamCounters {
 /// A sum over workers: plain numbers.
 struct StreamTotals {
   std::uint64_t samples = 0, batches = 0, read_bytes = 0, published_bytes = 0, replaced = 0, shared = 0,
-                cached = 0, busy_ns = 0;
+                cached = 0, pixels = 0, busy_ns = 0;
   std::array<std::uint64_t, kReasons> errors{};
   struct Histogram {
     std::array<std::uint64_t, kStageBounds.size() + 1> buckets{};

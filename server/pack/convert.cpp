@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "server/pack/png_file.h"
+#include "server/pictures/png_file.h"
 #include "server/store/record.h"
 #include "server/transform/draw_steps.h"
 #include "server/transform/ops/ops.h"
@@ -89,7 +89,7 @@ std::string Converter::change(std::size_t field, const decode::ImageData& image,
   warned |= report.warned;
   out.shape = {size.width, size.height, channels, false};
   if (options_.storing != Storing::kDecoded) {
-    auto file = encode_png(out.bytes, out.shape);
+    auto file = pictures::encode_png(out.bytes, out.shape);
     if (!file) return say(decode::BadReason::kTooLarge, file.error().message);
     out = {std::move(*file), {.width = 0}};
   }

@@ -10,7 +10,7 @@
 #include <optional>
 
 #include "server/pack/in_order.h"
-#include "server/pack/png_file.h"
+#include "server/pictures/png_file.h"
 #include "server/transform/ops/ops.h"
 
 namespace headrace::server::pack {
@@ -161,7 +161,7 @@ Result<std::vector<std::uint8_t>> contact_sheet(const source::Source& source) {
       std::memcpy(sheet.data() + (top + y) * kRow * kSheetCells + left, cell.data() + y * kRow, kRow);
   }
   if (const auto lost = source.fault()) return fail(*lost);
-  return encode_png(sheet, {kSide, kSide, 3, false});
+  return pictures::encode_png(sheet, {kSide, kSide, 3, false});
 }
 
 }  // namespace headrace::server::pack

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "clientlib/ring/segment.h"
 #include "headrace/version.h"
 #include "server/session/cache_metrics.h"
 #include "server/session/collector.h"
@@ -62,6 +63,8 @@ nlohmann::json Collector::stats() const {
         {"leases_reclaimed", s.figures.leases_reclaimed},
         {"detachments", s.figures.detachments},
         {"ring_bytes", s.ring_bytes},
+        {"decoded_cache_bytes",
+         s.decoded_cache_bytes ? nlohmann::json(*s.decoded_cache_bytes) : nlohmann::json()},
         {"epoch", s.foremost.epoch},
         {"progress", progress(s)},
         {"slots",
@@ -99,6 +102,7 @@ nlohmann::json Collector::stats() const {
           {"pid", ::getpid()},
           {"caches", caches_as_json(caches_)},
           {"workers", engine_.threads()},
+          {"memory_available", ring::memory_headroom().bytes},
           {"busy_seconds", static_cast<double>(engine_.busy_ns()) * 1e-9},
           {"streams", streams}};
 }

@@ -23,6 +23,7 @@ StreamSnapshot snapshot_of(const exec::Engine& engine, std::size_t index, const 
   StreamSnapshot seen;
   seen.info = stream.info();
   seen.totals = engine.totals(index);
+  seen.decoded_cache_bytes = decoded_cache_bytes(stream.maker(), seen.totals);
   seen.bad = stream.maker().bad_samples();
   if (const auto* const reads = stream.maker().read_ahead()) {
     seen.source_read_ahead = reads->pool().source();
@@ -45,6 +46,16 @@ StreamSnapshot snapshot_of(const exec::Engine& engine, std::size_t index, const 
     if (group->group.has(seen.info.name)) measure_lags(seen.clients, group->watch, now);
   seen.started = status.started_by_rank();
   return seen;
+}
+
+std::optional<std::uint64_t> decoded_cache_bytes(const exec::SampleMaker& maker,
+                                                 const metrics::StreamTotals& totals) {
+  const std::uint64_t decoded = totals.decoded();
+  if (decoded == 0 || maker.keeps_decoded()) return std::nullopt;
+  const auto each = exec::kept_bytes(maker.source(), maker.plans(),
+                                     static_cast<double>(totals.pixels) / static_cast<double>(decoded));
+  if (!each) return std::nullopt;
+  return static_cast<std::uint64_t>(*each * static_cast<double>(maker.source().size()));
 }
 
 ring::RingWriter::ClientWord words(const exec::ClientStatus& client) {

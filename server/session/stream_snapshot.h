@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,12 +25,18 @@ struct StreamSnapshot {
   bool failed = false;
   Error failure;
   publish::Position foremost;
+  /// What `cache: decoded` would need for all samples; nullopt: not known yet, it exists, or would not help.
+  std::optional<std::uint64_t> decoded_cache_bytes;
   std::string source_read_ahead;  ///< the source's name; empty: the stream does not prefetch
   io::ReadAhead::Counts reads;
 };
 
 /// Where streams share rows, `lag_seconds` of the clients is measured by the watch of their group.
 StreamSnapshot snapshot_of(const exec::Engine& engine, std::size_t index, const WatchedGroups& sharing);
+
+/// See StreamSnapshot.
+std::optional<std::uint64_t> decoded_cache_bytes(const exec::SampleMaker& maker,
+                                                 const metrics::StreamTotals& totals);
 
 /// The counters in the client's lease segment; zeros for a lane without a client.
 ring::RingWriter::ClientWord words(const exec::ClientStatus& client);

@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <utility>
+#include <optional>
 
 #include "clientlib/client/delay_reason.h"
+#include "server/status/advice.h"
 #include "server/status/growth.h"
 
 namespace headrace::server::status {
@@ -44,40 +44,19 @@ std::string slowest(const json& stream) {
   return name_of_client(*found);
 }
 
-struct Advice {
-  const char* stage;
-  const char* doing;
-  const char* remedy;
-};
-
-constexpr std::array<Advice, 3> kStages = {{
-    {"read", "reading",
-     "Keep the files in memory (`cache: encoded`), read ahead (`io`), or pack the dataset (`headrace pack`)"},
-    {"decode", "decoding",
-     "Give the server more cores (`server.threads`), or keep decoded images in memory (`cache: decoded`)"},
-    {"transform", "transforming",
-     "Give the server more cores (`server.threads`), or run color transforms on the GPU (`device: gpu`)"},
-}};
-
-/// The stage that takes most of the workers' time, and its fraction of that time; null: no stage takes any,
-/// because the workers only move finished pixels.
-std::pair<const Advice*, double> busiest(const json& stream, const json& before) {
-  const json fractions = stage_fractions(stream, before);
-  const auto fraction_of = [&](const Advice& advice) { return fractions.at(advice.stage).get<double>(); };
-  const auto* const most =
-      std::max_element(kStages.begin(), kStages.end(),
-                       [&](const Advice& a, const Advice& b) { return fraction_of(a) < fraction_of(b); });
-  return {fraction_of(*most) > 0 ? most : nullptr, fraction_of(*most)};
-}
-
 /// The workers are the bottleneck. `waits`: "`NAME` waited 80% of the last minute"
-std::string workers_are_slow(const std::string& waits, std::uint64_t workers, double busy,
-                             const Advice* stage, double share) {
+std::string workers_are_slow(const std::string& waits, double busy, const json& now, const json& stream,
+                             const json& before) {
+  const auto [stage, share] = busiest_stage(stage_fractions(stream, before));
+  const auto workers = now.at("workers").get<std::uint64_t>();
   const std::string slow = fmt::format(
-      "The bottleneck is {}: trainer {}, and {} busy {} of the time", stage ? stage->doing : "the workers",
+      "The bottleneck is {}: trainer {}, and {} busy {} of the time", stage ? doing(stage) : "the workers",
       waits, workers == 1 ? "the worker was" : fmt::format("the {} workers were", workers), percent(busy));
-  if (!stage) return slow + ". Give the server more cores (`server.threads`).";
-  return fmt::format("{}, {} of it {}. {}.", slow, percent(share), stage->doing, stage->remedy);
+  if (!stage) return slow + ". Give the server more cores (`server.threads`).";  // pixels are only moved
+  const json size = stream.value("decoded_cache_bytes", json());
+  const CacheSize cache{size.is_number() ? std::optional(size.get<std::uint64_t>()) : std::nullopt,
+                        now.value("memory_available", std::uint64_t{0})};
+  return fmt::format("{}, {} of it {}. {}", slow, percent(share), doing(stage), remedy(stage, cache));
 }
 
 /// Why the client waits for other clients; empty: it does not.
@@ -127,8 +106,7 @@ Finding finding(const std::string& name, const json& now, const json& before, do
     if (stream.value("live", false))
       return {Severity::kProblem,
               fmt::format("The bottleneck is the process that feeds the stream: trainer {}.", waits)};
-    const auto [stage, share] = busiest(stream, past);
-    if (busy >= kBusy) return {Severity::kProblem, workers_are_slow(waits, workers, busy, stage, share)};
+    if (busy >= kBusy) return {Severity::kProblem, workers_are_slow(waits, busy, now, stream, past)};
     const bool reads = growth(object_in(stream, "read_ahead"), object_in(past, "read_ahead"), "wait") > 0;
     return {Severity::kNotice,
             fmt::format("Trainer {}, but the workers were busy for only {} of the time: too few batches are "

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "server/pictures/png_file.h"
 #include "server/status/picture.h"
 
 namespace headrace::server::status {
@@ -23,10 +24,10 @@ bool is_image(const exec::FieldPlan& plan) {
   return plan.plan.has_value();
 }
 
-Result<ImageFile> as_png(const Picture& picture) {
-  auto file = to_png(picture);
+Result<ImageFile> as_png(const pictures::Picture& picture) {
+  const auto file = pictures::encode_png(picture.pixels, picture.shape);
   if (!file) return tl::make_unexpected(file.error());
-  return ImageFile{"image/png", std::move(*file)};
+  return ImageFile{"image/png", {file->begin(), file->end()}};
 }
 
 Result<ImageFile> original_of(const exec::SampleMaker& maker, std::size_t field,
@@ -42,7 +43,7 @@ Result<ImageFile> original_of(const exec::SampleMaker& maker, std::size_t field,
   const bool png = !item.bytes.empty() && item.bytes.front() == 0x89;  // else a JPEG, which begins with 0xFF
   Result<ImageFile> file =
       item.pixels.width > 0
-          ? as_png(picture_of_pixels(item.bytes, item.pixels))
+          ? as_png(pictures::interleaved(item.bytes, item.pixels))
           : ImageFile{png ? "image/png" : "image/jpeg", std::string(item.bytes.begin(), item.bytes.end())};
   if (const auto lost = maker.fault()) return tl::make_unexpected(*lost);  // the bytes may have been replaced
   return file;

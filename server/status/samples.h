@@ -33,9 +33,9 @@ class Samples {
     std::uint64_t epoch = 0, position = 0;
   };
   /// {"samples": [{"epoch", "position", "name", "sample_index", "label", "class", "replaced", "parameters",
-  /// "images"}]} of `count` samples, at most kMost and one epoch, from the foremost client's position on. "images" are the
-  /// fields that row() and original() show. kNoSuchStream; kInvalidArgument: a stream that is fed from
-  /// outside.
+  /// "images"}]} of `count` samples, at most kMost and one epoch, from the foremost client's position on.
+  /// "images" are the fields that row() and original() show. kNoSuchStream; kInvalidArgument: a stream that
+  /// is fed from outside.
   Result<nlohmann::json> next(const std::string& stream, std::uint64_t count);
   /// An image field as trainers receive it, `normalize` undone.
   Result<ImageFile> row(const SamplePosition& at, const std::string& field);

@@ -113,24 +113,49 @@ void print_alone(const nlohmann::json& groups, const nlohmann::json& all) {
                  count(stream, "decoded"), count(stream, "cached"), count(stream, "granted"));
 }
 
+void print(const SampleView& sample) {
+  fmt::print("name: {}\nsample_index: {}\nlabel: {}\nreplaced: {}\nparameters: {}\n", sample.name,
+             sample.sample_index, sample.label, sample.replaced, sample.parameters);
+  for (const FieldSpec& field : sample.fields)
+    fmt::print("field: {} {} {}\n", field.name, name_of(field.dtype), fmt::join(field.shape, "x"));
+}
+
+nlohmann::json describe(const SampleView& sample) {
+  nlohmann::json fields = nlohmann::json::array();
+  for (const FieldSpec& field : sample.fields)
+    fields.push_back({{"name", field.name}, {"dtype", name_of(field.dtype)}, {"shape", field.shape}});
+  return {{"name", sample.name},
+          {"sample_index", sample.sample_index},
+          {"label", sample.label},
+          {"replaced", sample.replaced},
+          {"parameters", nlohmann::json::parse(sample.parameters, nullptr, false)},
+          {"fields", std::move(fields)}};
+}
+
 }  // namespace
 
 void add_health(CLI::App& app, int& exit_code) {
-  add_question(app, "health", "Exit 0 if a server answers and none of its streams has failed", exit_code,
-               [](Client& client) -> Result<void> {
-                 const auto stats = stats_of(client);
-                 if (!stats) return tl::make_unexpected(stats.error());
-                 for (const nlohmann::json& stream : streams_in(*stats))
-                   if (auto why = failure_of(stream); !why.empty())
-                     return fail(ErrorCode::kStreamFailed, std::move(why));
-                 fmt::print("ok: {} answers\n", client.address());
-                 return {};
-               });
+  auto as_json = std::make_shared<bool>(false);
+  CLI::App* verb =
+      add_question(app, "health", "Exit 0 if a server answers and none of its streams has failed", exit_code,
+                   [as_json](Client& client) -> Result<void> {
+                     const auto stats = stats_of(client);
+                     if (!stats) return tl::make_unexpected(stats.error());
+                     for (const nlohmann::json& stream : streams_in(*stats))
+                       if (auto why = failure_of(stream); !why.empty())
+                         return fail(ErrorCode::kStreamFailed, std::move(why));
+                     if (*as_json)
+                       print_as_json({{"address", client.address()}, {"healthy", true}});
+                     else
+                       fmt::print("ok: {} answers\n", client.address());
+                     return {};
+                   });
+  add_json(*verb, *as_json);
 }
 
 void add_ls(CLI::App& app, int& exit_code) {
-  add_question(app, "ls", "List a server's streams, their clients and how much they share", exit_code,
-               [](Client& client) -> Result<void> {
+  add_question(app, "ls", "List a server's streams, their clients and how much they share (as JSON: `stats`)",
+               exit_code, [](Client& client) -> Result<void> {
                  auto streams = client.streams();
                  if (!streams) return tl::make_unexpected(streams.error());
                  const auto stats = stats_of(client);
@@ -170,29 +195,32 @@ void add_sample(CLI::App& app, int& exit_code) {
   struct What {
     std::string stream, out;
     std::int64_t epoch = 0, index = 0;
+    bool as_json = false;
   };
   auto what = std::make_shared<What>();
-  CLI::App* verb = add_question(
-      app, "sample", "Show one sample as trainers receive it, and the parameters drawn for it", exit_code,
-      [what](Client& client) -> Result<void> {
-        auto sample = client.sample(what->stream, static_cast<std::uint64_t>(what->epoch),
-                                    static_cast<std::uint64_t>(what->index));
-        if (!sample) return tl::make_unexpected(sample.error());
-        fmt::print("name: {}\nsample_index: {}\nlabel: {}\nreplaced: {}\nparameters: {}\n", sample->name,
-                   sample->sample_index, sample->label, sample->replaced, sample->parameters);
-        for (const FieldSpec& field : sample->fields)
-          fmt::print("field: {} {} {}\n", field.name, name_of(field.dtype), fmt::join(field.shape, "x"));
-        if (what->out.empty()) return {};
-        std::ofstream file(what->out, std::ios::binary);
-        file.write(reinterpret_cast<const char*>(sample->bytes.data()),
-                   static_cast<std::streamsize>(sample->bytes.size()));
-        if (!file) return fail(ErrorCode::kEnvironment, fmt::format("{} cannot be written", what->out));
-        return {};
-      });
+  CLI::App* verb =
+      add_question(app, "sample", "Show one sample as trainers receive it, and the parameters drawn for it",
+                   exit_code, [what](Client& client) -> Result<void> {
+                     auto sample = client.sample(what->stream, static_cast<std::uint64_t>(what->epoch),
+                                                 static_cast<std::uint64_t>(what->index));
+                     if (!sample) return tl::make_unexpected(sample.error());
+                     if (what->as_json)
+                       print_as_json(describe(*sample));
+                     else
+                       print(*sample);
+                     if (what->out.empty()) return {};
+                     std::ofstream file(what->out, std::ios::binary);
+                     file.write(reinterpret_cast<const char*>(sample->bytes.data()),
+                                static_cast<std::streamsize>(sample->bytes.size()));
+                     if (!file)
+                       return fail(ErrorCode::kEnvironment, fmt::format("{} cannot be written", what->out));
+                     return {};
+                   });
   verb->add_option("--stream", what->stream, "The sample's stream")->required();
   verb->add_option("--epoch", what->epoch, "Epoch (default: 0)")->check(kNumber);
   verb->add_option("--index", what->index, "Position in the epoch's order (default: 0)")->check(kNumber);
   verb->add_option("--out", what->out, "Write the fields' bytes to this file");
+  add_json(*verb, what->as_json);
 }
 
 }  // namespace headrace::server::verbs

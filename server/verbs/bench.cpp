@@ -14,12 +14,16 @@
 #include <cstring>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <thread>
 
 #include "clientlib/ring/futex.h"
+#include "clientlib/ring/segment.h"
 #include "headrace/client.h"
 #include "server/log/log.h"
 #include "server/session/server.h"
+#include "server/session/stream_snapshot.h"
+#include "server/status/advice.h"
 #include "server/verbs/scratch.h"
 #include "server/verbs/verbs.h"
 
@@ -33,7 +37,7 @@ struct BenchArguments {
   std::string stream;
   double seconds = 5;
   std::vector<unsigned> clients = {0, 1, 2, 4};
-  bool as_json = false;
+  bool as_json = false, advise = false;
 };
 
 double cpu_seconds(int who) {
@@ -126,6 +130,7 @@ Result<json> measure(const config::Config& config, const std::string& stream, un
       std::this_thread::sleep_for(std::min<std::chrono::duration<double>>(
           until - std::chrono::steady_clock::now(), std::chrono::milliseconds(20)));
   };
+  log::set_level(log::Level::kWarning);
   Consumers consumers;
   if (auto made = consumers.spawn(clients, config.server.directory, stream); !made)
     return tl::make_unexpected(made.error());
@@ -161,7 +166,9 @@ Result<json> measure(const config::Config& config, const std::string& stream, un
   Snapshot end;
   end.totals = engine.totals(*index);
   const Error failure = engine.stream(*index).failed() ? engine.stream(*index).failure() : Error{};
+  log::set_level(log::Level::kError);  // without a warning for each client that is killed now
   const double client_cpu = consumers.finish();
+  const auto cache = session::decoded_cache_bytes(engine.stream(*index).maker(), end.totals);
   const bool interrupted = ended;
   (*server)->ask_to_stop();
   loop.join();
@@ -192,13 +199,51 @@ Result<json> measure(const config::Config& config, const std::string& stream, un
       {"published_bytes_per_second",
        static_cast<double>(end.totals.published_bytes - begin.totals.published_bytes) / wall},
       {"read_bytes_per_second", static_cast<double>(end.totals.read_bytes - begin.totals.read_bytes) / wall},
-      {"stage_share", stages}};
+      {"stage_share", stages},
+      {"decoded_cache_bytes", cache ? json(*cache) : json()}};
+}
+
+/// What limits the stream, and what to change. REQUIRES: at least one run.
+std::string advice(const json& runs, const std::string& stream) {
+  const json& run = runs.front();
+  const auto rate = run.at("samples_per_second").get<double>();
+  const auto [stage, share] = status::busiest_stage(run.at("stage_share"));
+  double other = 1;
+  for (const json& part : run.at("stage_share")) other -= part.get<double>();
+  std::string text = fmt::format(
+      "Stream {} makes {:.0f} samples/s with {} worker{}. A trainer that uses fewer is the bottleneck "
+      "itself; "
+      "one that could use more waits for data.\n",
+      stream, rate, run.at("workers").get<unsigned>(), run.at("workers").get<unsigned>() == 1 ? "" : "s");
+  if (!stage || other > share) {
+    text += fmt::format(
+        "Most of the workers' time ({:.0f}%) goes into handing over batches. Raise batch_size; with several "
+        "trainers on the same CPUs, they need this time themselves.\n",
+        100 * other);
+  } else {
+    const json size = run.at("decoded_cache_bytes");
+    const status::CacheSize cache{size.is_number() ? std::optional(size.get<std::uint64_t>()) : std::nullopt,
+                                  ring::memory_headroom().bytes};
+    text += fmt::format(
+        "The limit is {}: {:.0f}% of the workers' time; without it, up to {:.0f} samples/s. {}\n",
+        status::doing(stage), 100 * share, rate / std::max(0.01, 1 - share), status::remedy(stage, cache));
+  }
+  for (const json& with : runs)
+    if (with.at("clients").get<unsigned>() > 0 && with.at("samples_per_second").get<double>() < 0.9 * rate) {
+      text += fmt::format(
+          "With {} client{} on the same CPUs, it makes {:.0f} samples/s: the trainers' own work competes "
+          "with "
+          "the workers for CPUs.\n",
+          with.at("clients").get<unsigned>(), with.at("clients").get<unsigned>() == 1 ? "" : "s",
+          with.at("samples_per_second").get<double>());
+      break;
+    }
+  return text;
 }
 
 int bench(const BenchArguments& arguments) {
   auto config = arguments.config.load();
   if (!config) return report(config.error());
-  log::set_level(log::Level::kWarning);
   reserve_stop_signals();
   if (!config->streams.contains(arguments.stream)) {
     std::string names;
@@ -242,8 +287,13 @@ int bench(const BenchArguments& arguments) {
     }
     runs.push_back(std::move(*run));
   }
-  if (arguments.as_json && exit_code == 0)
-    fmt::print("{}\n", json{{"stream", arguments.stream}, {"runs", runs}}.dump(2));
+  if (exit_code != 0) return exit_code;
+  json out{{"stream", arguments.stream}, {"runs", runs}};
+  if (arguments.advise) out["advice"] = advice(runs, arguments.stream);
+  if (arguments.as_json)
+    print_as_json(out);
+  else if (arguments.advise)
+    fmt::print("\n{}", out["advice"].get<std::string>());
   return exit_code;
 }
 
@@ -261,7 +311,8 @@ void add_bench(CLI::App& app, int& exit_code) {
                    "Numbers of client processes, one for each run (default: 0,1,2,4)")
       ->delimiter(',')
       ->check(CLI::Range(0U, publish::Ledger::kMaxLanes));
-  verb->add_flag("--json", arguments->as_json, "Print JSON");
+  verb->add_flag("--advise", arguments->advise, "Also say what limits the stream, and what to change");
+  add_json(*verb, arguments->as_json);
   verb->callback([arguments, &exit_code] { exit_code = bench(*arguments); });
 }
 

@@ -5,25 +5,54 @@
 #include <cstdio>
 #include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "clientlib/ring/segment.h"
 #include "server/exec/engine.h"
 #include "server/metrics/http.h"
 #include "server/placement/placement.h"
-#include "server/remote/url.h"
 #include "server/session/assemble.h"
 #include "server/session/directory.h"
-#include "server/source/detect/detect.h"
 #include "server/transform/device_rows.h"
 #include "server/transform/op.h"
 #include "server/verbs/dataset.h"
+#include "server/verbs/propose.h"
 #include "server/verbs/try_samples.h"
 #include "server/verbs/verbs.h"
 
 namespace headrace::server::verbs {
 namespace {
 
+using nlohmann::json;
+
 static_assert(config::kMaxStreams == exec::Engine::kMaxStreams);
+
+/// What is printed as it is found or, with --json, its warnings.
+class Told {
+ public:
+  explicit Told(bool as_json) : as_json_(as_json) {}
+
+  template <class... Args>
+  void line(fmt::format_string<Args...> format, Args&&... args) {
+    constexpr std::string_view kWarning = "warning: ";
+    const std::string text = fmt::format(format, std::forward<Args>(args)...);
+    if (!as_json_) {
+      fmt::print("{}", text);
+    } else if (const auto at = text.find(kWarning); at != std::string::npos) {
+      warnings_.push_back(
+          text.substr(at + kWarning.size(), text.find_last_not_of('\n') + 1 - at - kWarning.size()));
+    }
+  }
+  [[nodiscard]] const std::vector<std::string>& warnings() const { return warnings_; }
+
+ private:
+  const bool as_json_;
+  std::vector<std::string> warnings_;
+};
 
 std::string megabytes(std::uint64_t bytes) {
   return fmt::format("{:.1f} MB", static_cast<double>(bytes) / 1e6);
@@ -43,45 +72,45 @@ std::string resident_size(const StreamInfo& from) {
 }
 
 /// Reports which transforms run on the device: those of `chain` from `first` on.
-void print_device_split(const std::vector<transform::Transform>& chain, std::size_t first) {
+void print_device_split(Told& told, const std::vector<transform::Transform>& chain, std::size_t first) {
   std::vector<std::string_view> server, device;
   for (std::size_t i = 0; i < chain.size(); ++i)
     if (!transform::is_skipped(chain[i])) (i < first ? server : device).push_back(chain[i]->name());
   const auto list = [](const auto& names) {
     return names.empty() ? std::string("none") : fmt::format("{}", fmt::join(names, ", "));
   };
-  fmt::print("    transforms on the device: {}; on the server: {}\n", list(device), list(server));
+  told.line("    transforms on the device: {}; on the server: {}\n", list(device), list(server));
   if (device.empty())
-    fmt::print(
+    told.line(
         "  warning: no transform runs on the device, which only makes dtype and layout: it does those at the "
         "end of "
         "`transforms` that flip, rotate by 90 degrees, change colors, normalize or erase\n");
 }
 
 /// Reports what a stream computes on its loader's device.
-void print_device_fields(const StreamInfo& info, const config::Config& config) {
+void print_device_fields(Told& told, const StreamInfo& info, const config::Config& config) {
   const auto found = config.streams.find(info.name);
   if (found == config.streams.end()) return;  // an upload stream
   const transform::StreamPlan& plan = found->second.plan;
   for (const DeviceImage& image : info.on_device) {
     const std::string& field = info.fields[image.field].name;
-    fmt::print("  {}: computed on the loader's device (device: gpu), from {} KB a row in the ring\n", field,
-               (image.row_bytes() + 500) / 1000);
+    told.line("  {}: computed on the loader's device (device: gpu), from {} KB a row in the ring\n", field,
+              (image.row_bytes() + 500) / 1000);
     const auto chain = plan.chain_of(field, false).transforms;
-    print_device_split(chain, transform::device_begins(chain));
+    print_device_split(told, chain, transform::device_begins(chain));
   }
 }
 
-void print_sharing(const session::SharingGroup& group, const config::Config& config) {
+void print_sharing(Told& told, const session::SharingGroup& group, const config::Config& config) {
   if (group.streams.size() == 1) return;
-  fmt::print("streams {} share their first {} transform{}: their rows are decoded once\n",
-             fmt::join(group.streams, ", "), group.transforms, group.transforms == 1 ? "" : "s");
+  told.line("streams {} share their first {} transform{}: their rows are decoded once\n",
+            fmt::join(group.streams, ", "), group.transforms, group.transforms == 1 ? "" : "s");
   std::uint64_t largest = 0;
   for (const std::string& name : group.streams)
     if (const auto stream = config.streams.find(name); stream != config.streams.end())
       largest = std::max<std::uint64_t>(largest, stream->second.batch_size);
   if (group.window && group.window->room() < 2 * largest)
-    fmt::print(
+    told.line(
         "  warning: the window of these streams (sharing.window) has room for {} rows. Raise it to at least "
         "{} rows ({:.1f} MB), two batches of the largest batch_size, or rows are decoded again\n",
         group.window->room(), 2 * largest,
@@ -89,7 +118,7 @@ void print_sharing(const session::SharingGroup& group, const config::Config& con
 }
 
 /// For each source, names the streams outside its largest sharing group, and why they share no rows with it.
-void print_apart(const session::Assembly& assembly, const config::Config& config) {
+void print_apart(Told& told, const session::Assembly& assembly, const config::Config& config) {
   const auto group_of = [&](const std::string& stream) -> const session::SharingGroup* {
     const auto found = std::find_if(assembly.sharing.begin(), assembly.sharing.end(),
                                     [&](const auto& group) { return group.has(stream); });
@@ -106,12 +135,12 @@ void print_apart(const session::Assembly& assembly, const config::Config& config
     const session::SharingGroup* const group = group_of(name);
     if (name == other || (group && group->has(other))) continue;
     if (const std::string why = session::why_apart(stream, config.streams.at(other)); !why.empty())
-      fmt::print("streams {} and {} share no rows: {}\n", name, other, why);
+      told.line("streams {} and {} share no rows: {}\n", name, other, why);
   }
 }
 
 /// Names streams that wait for clients of others (an inherited wait_for), but share no rows with all of them.
-void print_waits(const session::Assembly& assembly, const config::Config& config) {
+void print_waits(Told& told, const session::Assembly& assembly, const config::Config& config) {
   std::set<std::string> named;
   for (const auto& [name, stream] : config.streams) {
     if (stream.sharing.wait_for <= 1 || named.contains(name)) continue;
@@ -121,8 +150,8 @@ void print_waits(const session::Assembly& assembly, const config::Config& config
     named.insert(group.streams.begin(), group.streams.end());
     for (const auto& [other, waiting] : config.streams)
       if (waiting.source == stream.source && waiting.sharing.wait_for > 1 && !group.has(other)) {
-        fmt::print("wait_for ({}) of {} counts the clients of {} only: no rows are shared with {}\n",
-                   stream.sharing.wait_for, name, fmt::join(group.streams, ", "), other);
+        told.line("wait_for ({}) of {} counts the clients of {} only: no rows are shared with {}\n",
+                  stream.sharing.wait_for, name, fmt::join(group.streams, ", "), other);
         break;
       }
   }
@@ -130,7 +159,8 @@ void print_waits(const session::Assembly& assembly, const config::Config& config
 
 /// Reports bad samples. It is an error if all that were tried are bad, or if the stream would fail because of
 /// them.
-Result<void> check_samples(const exec::StreamSetup& setup, const config::Config& config, bool all) {
+Result<void> check_samples(Told& told, const exec::StreamSetup& setup, const config::Config& config,
+                           bool all) {
   const auto found = try_samples(setup.info.name, *setup.maker, all, config.server.threads);
   if (!found) return fail(found.error());
   const bool every = found->tried == setup.maker->size();
@@ -138,7 +168,7 @@ Result<void> check_samples(const exec::StreamSetup& setup, const config::Config&
     return fmt::format("{} sample{}", samples, samples == 1 ? "" : "s");
   };
   if (found->bad == 0) {
-    if (all) fmt::print("  all of the first epoch's {} are sound\n", of(found->tried));
+    if (all) told.line("  all of the first epoch's {} are sound\n", of(found->tried));
     return {};
   }
   const bool only = found->bad == found->tried;
@@ -157,7 +187,7 @@ Result<void> check_samples(const exec::StreamSetup& setup, const config::Config&
                  : fmt::format("\n  the stream would fail: its max_bad and on_error allow {:.0f}. Replace or "
                                "remove these files, raise max_bad, or set on_error: replace",
                                std::floor(allowed))));
-  fmt::print("  warning: {}\n", list);
+  told.line("  warning: {}\n", list);
   return {};
 }
 
@@ -175,82 +205,30 @@ std::string room_of(const session::CacheUse& use) {
       static_cast<double>(arena.budget()) / each, use.samples);
 }
 
-/// Classes of `one` that `other` lacks, the first few.
-std::string only_in(const StreamInfo& one, const StreamInfo& other) {
-  constexpr std::size_t kMost = 5;
-  std::vector<std::string> names;
-  for (const std::string& name : one.classes)
-    if (std::find(other.classes.begin(), other.classes.end(), name) == other.classes.end())
-      names.push_back(name);
-  if (names.empty()) return {};
-  const std::size_t total = names.size();
-  names.resize(std::min(total, kMost));
-  return fmt::format("; only in {}: {}{}", one.name, fmt::join(names, ", "), total > kMost ? ", ..." : "");
-}
-
-/// A label is an index into a stream's own classes: it means the same in both only if one list of classes
-/// begins the other. An evaluated set may lack classes at the end, but not have additional ones.
-std::string other_classes(const StreamInfo& trained, const StreamInfo& shown) {
-  const auto& own = trained.classes;
-  if (own.empty() || shown.classes.empty() ||
-      (shown.classes.size() <= own.size() &&
-       std::equal(shown.classes.begin(), shown.classes.end(), own.begin())))
-    return {};
-  return fmt::format(
-      "warning: {} has other classes than {}, so a label does not mean the same in both{}{}. Give both "
-      "the same class folders, or a `relabel` with one list of `classes` over each\n",
-      shown.name, trained.name, only_in(trained, shown), only_in(shown, trained));
-}
-
-/// Handles a dataset instead of a configuration: prints the proposed configuration on stdout, to be saved as
-/// a file.
-int propose(const std::string& path) {
-  auto proposal = source::propose(path);
-  if (!proposal) return report(proposal.error());
-  auto config = config::parse(proposal->config, "proposal.yaml");
-  if (!config) return report(config.error());
-  const auto assembly = session::assemble(*config);
-  if (!assembly) return report(assembly.error());
-  for (const exec::StreamSetup& setup : assembly->streams)
-    source::fit(*proposal, setup.info.name, setup.maker->source());
-  const std::string shown = remote::shown(path);
-  fmt::print(stderr, "{}: {}\n", shown, proposal->found);
-  for (const exec::StreamSetup& setup : assembly->streams)
-    fmt::print(stderr, "  {}: {} samples, {}\n", setup.info.name, setup.info.samples,
-               count_of_classes(setup.info.classes.size()));
-  for (const exec::StreamSetup& setup : assembly->streams)
-    if (const auto train = std::find_if(assembly->streams.begin(), assembly->streams.end(),
-                                        [](const auto& stream) { return stream.info.name == "train"; });
-        train != assembly->streams.end())
-      fmt::print(stderr, "{}", other_classes(train->info, setup.info));
-  for (const std::string& note : source::notes_on(path, *proposal)) fmt::print(stderr, "note: {}\n", note);
-  fmt::print(stderr, "a configuration that serves it (headrace check {} > headrace.yaml):\n\n", shown);
-  fmt::print("{}", proposal->config);
-  return 0;
-}
-
 struct CheckArguments {
   ConfigArguments config;
-  bool all = false;
+  bool all = false, as_json = false;
 };
 
 int check(const CheckArguments& arguments) {
   if (!is_config(arguments.config.file)) {
-    if (arguments.all)
+    if (arguments.all || arguments.as_json)
       return report(
           {ErrorCode::kInvalidArgument,
            fmt::format(
-               "--all needs a configuration: headrace check {0} > headrace.yaml, then headrace check --all "
+               "{1} needs a configuration: headrace check {0} > headrace.yaml, then headrace check {1} "
                "headrace.yaml",
-               arguments.config.file)});
+               arguments.config.file, arguments.all ? "--all" : "--json")});
     return propose(arguments.config.file);
   }
   auto config = arguments.config.load();
   if (!config) return report(config.error());
   auto assembly = session::assemble(*config);
   if (!assembly) return report(assembly.error());
+  Told told(arguments.as_json);
   for (const std::string& name : assembly->unused)
-    fmt::print("warning: source `{}`: no stream serves it, so it was not opened\n", name);
+    told.line("warning: source `{}`: no stream serves it, so it was not opened\n", name);
+  json streams = json::array();
   int status = 0;
   std::uint64_t first = 0, most = 0;  // bytes of all rings, with one client on each stream and with all
   for (const exec::StreamSetup& setup : assembly->streams) {
@@ -259,44 +237,51 @@ int check(const CheckArguments& arguments) {
     first += ring->first_bytes;
     most += ring->most();
     const StreamInfo& info = setup.info;
-    fmt::print("stream {}: {} samples, {}, batches of {}\n", info.name, info.samples,
-               count_of_classes(info.classes.size()), info.batch_size);
-    for (const FieldSpec& field : info.fields) fmt::print("  {}\n", shape(field));
-    print_device_fields(info, *config);
+    told.line("stream {}: {} samples, {}, batches of {}\n", info.name, info.samples,
+              count_of_classes(info.classes.size()), info.batch_size);
+    for (const FieldSpec& field : info.fields) told.line("  {}\n", shape(field));
+    print_device_fields(told, info, *config);
     if (const auto found = config->streams.find(info.name); found != config->streams.end())
       for (const transform::Transform& transform : found->second.plan.chain.transforms)
         if (const std::string warning = transform->warning(); !warning.empty())
-          fmt::print("  warning: {}\n", warning);
+          told.line("  warning: {}\n", warning);
     for (const exec::StreamSetup& other : assembly->streams)
       if (info.residence && other.info.name == info.residence->upload) {
-        fmt::print("  residence: {} of GPU memory for each loader with a device, uploaded from stream {}\n",
-                   resident_size(other.info), other.info.name);
+        told.line("  residence: {} of GPU memory for each loader with a device, uploaded from stream {}\n",
+                  resident_size(other.info), other.info.name);
         const transform::PlanConfig& chain = config->streams.at(info.name).plan.chain;
-        print_device_split(chain.transforms, transform::prefix_length(chain));
+        print_device_split(told, chain.transforms, transform::prefix_length(chain));
       }
     if (!info.live && info.batch_size > info.samples)
-      fmt::print("  warning: an epoch is one batch that is not full\n");
+      told.line("  warning: an epoch is one batch that is not full\n");
     // The samples of a live stream are yet to come.
     if (!info.live)
-      if (auto sound = check_samples(setup, *config, arguments.all); !sound) status = report(sound.error());
-    fmt::print("  ring: {}\n", to_string(*ring));
+      if (auto sound = check_samples(told, setup, *config, arguments.all); !sound)
+        status = report(sound.error());
+    told.line("  ring: {}\n", to_string(*ring));
+    streams.push_back({{"name", info.name},
+                       {"samples", info.samples},
+                       {"classes", info.classes.size()},
+                       {"batch_size", info.batch_size},
+                       {"ring_bytes", ring->first_bytes},
+                       {"most_ring_bytes", ring->most()}});
   }
-  for (const session::SharingGroup& group : assembly->sharing) print_sharing(group, *config);
-  print_apart(*assembly, *config);
-  print_waits(*assembly, *config);
-  for (const session::CacheUse& use : assembly->caches.memory) fmt::print("{}\n", room_of(use));
+  for (const session::SharingGroup& group : assembly->sharing) print_sharing(told, group, *config);
+  print_apart(told, *assembly, *config);
+  print_waits(told, *assembly, *config);
+  for (const session::CacheUse& use : assembly->caches.memory) told.line("{}\n", room_of(use));
   const std::uint64_t windows = session::window_bytes(*assembly);
   const std::uint64_t beside = session::bytes_beside_rings(*assembly);
   const ring::MemoryHeadroom headroom = ring::memory_headroom();
   // While clients of a dead server still hold its ring, the next server's ring exists beside it.
-  fmt::print("memory: rings {}{}, twice that while a server restarts, {}{} available ({})\n",
-             megabytes(first), most > first ? fmt::format(", {} with all clients", megabytes(most)) : "",
-             beside > 0
-                 ? fmt::format("windows up to {}, caches {}, reading ahead {}, tables, tiles and feeds {}, ",
-                               megabytes(windows), megabytes(session::cache_bytes(*assembly)),
-                               megabytes(assembly->read_ahead_bytes), megabytes(assembly->other_bytes))
-                 : "",
-             megabytes(headroom.bytes), headroom.limited_by);
+  told.line("memory: rings {}{}, twice that while a server restarts, {}{} available ({})\n", megabytes(first),
+            most > first ? fmt::format(", {} with all clients", megabytes(most)) : "",
+            beside > 0
+                ? fmt::format("windows up to {}, caches {}, reading ahead {}, tables, tiles and feeds {}, ",
+                              megabytes(windows), megabytes(session::cache_bytes(*assembly)),
+                              megabytes(assembly->read_ahead_bytes), megabytes(assembly->other_bytes))
+                : "",
+            megabytes(headroom.bytes), headroom.limited_by);
   if (first > headroom.bytes)
     return report({ErrorCode::kNotEnoughMemory,
                    fmt::format("the rings need {} with one client each, {} are available ({}): lower "
@@ -304,15 +289,15 @@ int check(const CheckArguments& arguments) {
                                megabytes(first), megabytes(headroom.bytes), headroom.limited_by)});
   if (auto fits = session::check_memory(*assembly, first); !fits) return report(fits.error());
   if (const std::string lacking = session::short_of_memory(*assembly); !lacking.empty()) {
-    fmt::print("warning: {}\n", lacking);
+    told.line("warning: {}\n", lacking);
   } else if (2 * most + beside > headroom.bytes) {
-    fmt::print("warning: a restart beside living clients needs {}, more than there is\n",
-               megabytes(2 * most + beside));
+    told.line("warning: a restart beside living clients needs {}, more than there is\n",
+              megabytes(2 * most + beside));
   }
   if (auto usable = session::Directory::check(config->server.directory); !usable)
     return report(usable.error());
   if (session::Directory::is_in_use(config->server.directory)) {
-    fmt::print(
+    told.line(
         "warning: a server runs in {} now; another one needs a server.directory and a server.metrics.port "
         "of its own\n",
         config->server.directory.string());
@@ -322,10 +307,18 @@ int check(const CheckArguments& arguments) {
   }
   if (config->server.numa == config::Numa::kAuto)
     if (const auto placement = placement::place_here(config->server.threads); !placement.empty())
-      fmt::print("numa, where the kernel allows it: {}\n", placement::to_string(placement));
+      told.line("numa, where the kernel allows it: {}\n", placement::to_string(placement));
   if (status != 0) return status;  // of samples: reported above, for each stream
-  fmt::print("ok: `headrace serve {}` will run with {} workers\n", arguments.config.file,
-             config->server.threads);
+  if (arguments.as_json) {
+    print_as_json({{"workers", config->server.threads},
+                   {"streams", std::move(streams)},
+                   {"memory_available", headroom.bytes},
+                   {"bytes_beside_rings", beside},
+                   {"warnings", told.warnings()}});
+    return 0;
+  }
+  told.line("ok: `headrace serve {}` will run with {} workers\n", arguments.config.file,
+            config->server.threads);
   return 0;
 }
 
@@ -340,6 +333,7 @@ void add_check(CLI::App& app, int& exit_code) {
   arguments->config.add_to(*verb);
   verb->add_flag("--all", arguments->all,
                  "Make every sample of an epoch of each stream, and name those that are bad");
+  add_json(*verb, arguments->as_json);
   verb->callback([arguments, &exit_code] { exit_code = check(*arguments); });
 }
 

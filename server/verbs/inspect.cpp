@@ -169,7 +169,7 @@ int inspect(const InspectArguments& arguments) {
   const auto what = gather(arguments);
   if (!what) return report(what.error());
   if (arguments.as_json) {
-    fmt::print("{}\n", what->dump(2, ' ', false, json::error_handler_t::replace));
+    print_as_json(*what);
   } else {
     print(arguments.dataset.path, *what);
     if (!arguments.sheet.empty()) fmt::print("sheet: {}\n", arguments.sheet);
@@ -185,7 +185,7 @@ void add_inspect(CLI::App& app, int& exit_code) {
       "inspect", "Describe a packed database or another dataset: sizes, classes, a sheet of its images");
   arguments->dataset.add_to(*verb);
   verb->add_option("--sheet", arguments->sheet, "Write a sheet of 8 x 8 images to this PNG file");
-  verb->add_flag("--json", arguments->as_json, "Print JSON");
+  add_json(*verb, arguments->as_json);
   verb->add_option("--threads", arguments->threads, "Number of threads (default: one for each available CPU)")
       ->check(CLI::Range(1U, 4096U));
   verb->callback([arguments, &exit_code] { exit_code = inspect(*arguments); });

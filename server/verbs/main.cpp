@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <system_error>
@@ -30,6 +31,14 @@ int report(const Error& error) {
   return exit_code_of(error);
 }
 
+void add_json(CLI::App& verb, bool& as_json) {
+  verb.add_flag("--json", as_json, "Print JSON");
+}
+
+void print_as_json(const nlohmann::json& document) {
+  fmt::print("{}\n", document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+}
+
 std::string count_of_classes(std::size_t classes) {
   return classes == 0 ? "no classes" : fmt::format("{} class{}", classes, classes == 1 ? "" : "es");
 }
@@ -43,7 +52,8 @@ void reserve_stop_signals() {
 void ConfigArguments::add_to(CLI::App& verb) {
   verb.add_option("config", file, "Configuration file (YAML)")->required();
   verb.add_option("--set", settings,
-                  "Override a value of the configuration: --set streams.train.batch_size=32 (repeatable)");
+                  "Override a value of the configuration: --set streams.train.batch_size=32 (repeatable)")
+      ->allow_extra_args(false);
 }
 
 Result<void> not_data(const std::string& file) {
@@ -140,6 +150,8 @@ int main(int argc, char** argv) {
   verbs::add_serve(app, exit_code);
   verbs::add_check(app, exit_code);
   verbs::add_pack(app, exit_code);
+  verbs::add_preview(app, exit_code);
+  verbs::add_doctor(app, exit_code);
   verbs::add_inspect(app, exit_code);
   verbs::add_verify(app, exit_code);
   verbs::add_schema(app, exit_code);
@@ -150,6 +162,7 @@ int main(int argc, char** argv) {
   verbs::add_stats(app, exit_code);
   verbs::add_sample(app, exit_code);
   verbs::add_drain(app, exit_code);
+  verbs::add_completion(app, exit_code);
   // Commands may wait for the reader of their output; serve() replaces this log.
   log::set_sink(std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
   if (argc > 1)

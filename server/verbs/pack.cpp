@@ -22,7 +22,7 @@ struct PackArguments {
   DatasetArguments dataset;
   std::string out, store = "tiled", compress = "none", resize;
   unsigned threads = 0;
-  bool quiet = false;
+  bool quiet = false, as_json = false;
 };
 
 constexpr std::string_view kRecords = "-";
@@ -99,6 +99,13 @@ void print_summary(const PackArguments& arguments, const pack::PackReport& done,
   fmt::print("serve it: sources: {{packed: {{type: lmdb, path: {}}}}}\n", arguments.out);
 }
 
+nlohmann::json describe(const pack::PackReport& done) {
+  return {{"complete", !done.stopped},     {"before", done.before},
+          {"packed", done.packed},         {"raw_bytes", done.raw_bytes},
+          {"file_bytes", done.file_bytes}, {"undecodable", done.undecodable},
+          {"tiled", done.tiling.files[0]}, {"first_undecodable", done.first_undecodable}};
+}
+
 Result<pack::PackReport> run(pack::Input& input, const PackArguments& arguments) {
   std::signal(SIGINT, ask_to_stop);
   std::signal(SIGTERM, ask_to_stop);
@@ -131,6 +138,10 @@ int pack_source(const PackArguments& arguments) {
   pack::SourceInput input(**source);
   const auto done = run(input, arguments);
   if (!done) return failed(report(done.error()));
+  if (arguments.as_json) {
+    print_as_json(describe(*done));
+    return done->stopped ? 128 + stopped_by : 0;
+  }
   if (done->was_complete) {
     fmt::print("{} is complete already: {} samples, packed from this source in this way\n", arguments.out,
                done->packed);
@@ -164,15 +175,7 @@ int pack_records(const PackArguments& arguments) {
   if (!input) return give_up(input.error());
   const auto done = run(**input, arguments);
   if (!done) return give_up(done.error());
-  return conclude({{"complete", !done->stopped},
-                   {"before", done->before},
-                   {"packed", done->packed},
-                   {"raw_bytes", done->raw_bytes},
-                   {"file_bytes", done->file_bytes},
-                   {"undecodable", done->undecodable},
-                   {"tiled", done->tiling.files[0]},
-                   {"first_undecodable", done->first_undecodable}},
-                  done->stopped ? 128 + stopped_by : 0);
+  return conclude(describe(*done), done->stopped ? 128 + stopped_by : 0);
 }
 
 }  // namespace
@@ -201,6 +204,7 @@ void add_pack(CLI::App& app, int& exit_code) {
   verb->add_option("--threads", arguments->threads, "Number of threads (default: one for each available CPU)")
       ->check(CLI::Range(1U, 4096U));
   verb->add_flag("--quiet", arguments->quiet, "Show no progress");
+  add_json(*verb, arguments->as_json);
   verb->callback([arguments, &exit_code] {
     exit_code = arguments->dataset.path == kRecords ? pack_records(*arguments) : pack_source(*arguments);
   });

@@ -172,7 +172,7 @@ bool wait_a_second(const sigset_t& signals) {
   return ::sigtimedwait(&signals, nullptr, &second) < 0;
 }
 
-Result<void> show(Client& client, bool live) {
+Result<void> show(Client& client, bool live, bool as_json) {
   const sigset_t signals = stop_signals();
   ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   auto first = stats_of(client);
@@ -186,7 +186,12 @@ Result<void> show(Client& client, bool live) {
     const auto [width, height] = terminal_size();
     if (stats) {
       const std::uint64_t now = ring::monotonic_ns();
-      lines = screen(status::report(*stats, now, history.entries()), width);
+      const json report = status::report(*stats, now, history.entries());
+      if (as_json) {
+        print_as_json(report);
+        break;
+      }
+      lines = screen(report, width);
       if (history.is_due(now)) history.add(now, std::move(*stats));
     } else if (!terminal) {
       return tl::make_unexpected(stats.error());
@@ -210,12 +215,12 @@ Result<void> show(Client& client, bool live) {
 }  // namespace
 
 void add_top(CLI::App& app, int& exit_code) {
-  auto once = std::make_shared<bool>(false);
+  auto once = std::make_shared<bool>(false), as_json = std::make_shared<bool>(false);
   CLI::App* verb =
       add_question(app, "top", "Show a server's streams and bottlenecks, live; press Ctrl-C to quit",
-                   exit_code, [once](Client& client) -> Result<void> {
+                   exit_code, [once, as_json](Client& client) -> Result<void> {
                      try {
-                       return show(client, !*once && ::isatty(STDOUT_FILENO) == 1);
+                       return show(client, !*once && !*as_json && ::isatty(STDOUT_FILENO) == 1, *as_json);
                      } catch (const json::exception&) {
                        return fail(ErrorCode::kVersionMismatch,
                                    "the server has another version than this program: run the `headrace top` "
@@ -224,6 +229,7 @@ void add_top(CLI::App& app, int& exit_code) {
                    });
   verb->add_flag("--once", *once,
                  "Print the figures of one second and exit (default if the output is not a terminal)");
+  add_json(*verb, *as_json);
 }
 
 }  // namespace headrace::server::verbs

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,9 @@ void add_check(CLI::App& app, int& exit_code);
 void add_bench(CLI::App& app, int& exit_code);
 void add_pack(CLI::App& app, int& exit_code);
 void add_inspect(CLI::App& app, int& exit_code);
+void add_preview(CLI::App& app, int& exit_code);
+void add_doctor(CLI::App& app, int& exit_code);
+void add_completion(CLI::App& app, int& exit_code);
 void add_verify(CLI::App& app, int& exit_code);
 void add_schema(CLI::App& app, int& exit_code);
 void add_health(CLI::App& app, int& exit_code);
@@ -28,6 +32,11 @@ void add_drain(CLI::App& app, int& exit_code);
 int exit_code_of(const Error& error);
 /// Prints "headrace: NAME: message" on stderr and returns the exit code.
 int report(const Error& error);
+
+/// `--json`. Errors go to stderr as text, with and without it.
+void add_json(CLI::App& verb, bool& as_json);
+/// Prints a document on stdout.
+void print_as_json(const nlohmann::json& document);
 
 /// "1 class", "10 classes".
 std::string count_of_classes(std::size_t classes);

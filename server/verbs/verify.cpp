@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "server/verbs/dataset.h"
 #include "server/verbs/progress.h"
@@ -13,7 +14,7 @@ namespace {
 
 struct VerifyArguments {
   std::string path;
-  bool decode = false;
+  bool decode = false, as_json = false;
   unsigned threads = 0;
 };
 
@@ -27,6 +28,15 @@ int verify(const VerifyArguments& arguments) {
                          [&](std::uint64_t done, std::uint64_t bytes) { progress.update(done, bytes); });
   }
   if (found.lost) return report(*found.lost);
+  if (arguments.as_json) {
+    nlohmann::json bad = nlohmann::json::array();
+    for (const pack::BadRecord& one : found.first) bad.push_back({{"index", one.index}, {"error", one.what}});
+    print_as_json({{"checked", found.checked},
+                   {"bytes", found.bytes},
+                   {"bad", found.bad},
+                   {"first_bad", std::move(bad)}});
+    return found.bad == 0 ? 0 : 3;
+  }
   if (found.bad == 0) {
     fmt::print("ok: {} samples ({}) checked{}, none damaged\n", found.checked, human_bytes(found.bytes),
                arguments.decode ? " and decoded" : "");
@@ -46,6 +56,7 @@ void add_verify(CLI::App& app, int& exit_code) {
   CLI::App* verb = app.add_subcommand("verify", "Check every record of a packed database");
   verb->add_option("path", arguments->path, "Folder of the database")->required();
   verb->add_flag("--decode", arguments->decode, "Also decode the images");
+  add_json(*verb, arguments->as_json);
   verb->add_option("--threads", arguments->threads, "Number of threads (default: one for each available CPU)")
       ->check(CLI::Range(1U, 4096U));
   verb->callback([arguments, &exit_code] { exit_code = verify(*arguments); });

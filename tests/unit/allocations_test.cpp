@@ -10,7 +10,7 @@
 #include <random>
 
 #include "server/cache/encoded_source.h"
-#include "server/pack/png_file.h"
+#include "server/pictures/png_file.h"
 #include "server/source/formats/image_folder.h"
 #include "server/source/formats/paired_folders.h"
 #include "server/source/formats/pixel_table.h"
@@ -205,7 +205,7 @@ TEST_F(FromFiles, PairsInTheDecodedCacheTakeNone) {
   for (std::uint32_t i = 0; i < 40; ++i) {
     const auto png = [&](std::int32_t side) {
       const Bytes bytes(static_cast<std::size_t>(side * side * 3), static_cast<std::uint8_t>(i));
-      return text(server::pack::encode_png(bytes, {side, side, 3, false}).value());
+      return text(server::pictures::encode_png(bytes, {side, side, 3, false}).value());
     };
     folder_.put("lr/" + std::to_string(i) + ".png", png(60));
     folder_.put("hr/" + std::to_string(i) + ".png", png(240));
@@ -248,7 +248,7 @@ TEST_F(FromFiles, ImageCropsTakeNoneButForTheDecodersOwn) {
     folder_.put("progressive/" + name + ".jpg",
                 text(pixels::make_jpeg({.width = 200, .height = 150, .progressive = true, .seed = i})));
     folder_.put("png/" + name + ".png",
-                text(server::pack::encode_png(Bytes(200 * 150 * 3, static_cast<std::uint8_t>(i)),
+                text(server::pictures::encode_png(Bytes(200 * 150 * 3, static_cast<std::uint8_t>(i)),
                                               {200, 150, 3, false})
                          .value()));
   }

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/pack/png_file.h"
+#include "server/pictures/png_file.h"
 #include "server/source/formats/lmdb.h"
 #include "server/source/formats/paired_folders.h"
 #include "tests/temp_folder.h"
@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 using Buffer = std::vector<std::uint8_t>;
 
 Buffer png(std::int32_t side, std::uint8_t value) {
-  return pack::encode_png(Buffer(static_cast<std::size_t>(side * side) * 3, value),
+  return pictures::encode_png(Buffer(static_cast<std::size_t>(side * side) * 3, value),
                           {.width = side, .height = side, .channels = 3})
       .value();
 }

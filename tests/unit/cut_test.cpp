@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "server/pack/png_file.h"
+#include "server/pictures/png_file.h"
 #include "server/transform/op.h"
 #include "server/transform/ops/ops.h"
 #include "server/transform/plan.h"
@@ -141,7 +141,7 @@ void compare(const Picture& picture, const PlanConfig& config, Scratch& scratch,
   ASSERT_TRUE(plan) << plan.error().message;
   PixelShape plain = picture.shape;
   plain.planar = false;
-  const Bytes file = pack::encode_png(picture.interleaved, plain).value();
+  const Bytes file = pictures::encode_png(picture.interleaved, plain).value();
   const decode::ImageData bare{picture.pixels, picture.shape};
   Bytes storage;
   Prepared prepared;

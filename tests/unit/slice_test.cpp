@@ -6,7 +6,7 @@
 #include <numeric>
 #include <random>
 
-#include "server/pack/png_file.h"
+#include "server/pictures/png_file.h"
 #include "server/source/combine/repeat.h"
 #include "server/source/combine/split.h"
 #include "server/source/formats/npy.h"
@@ -189,7 +189,7 @@ class Kept : public ::testing::Test {
     for (std::uint32_t i = 0; i < 12; ++i) {
       const auto png = [&](std::int32_t width, std::int32_t height) {
         const auto pixels = noise(static_cast<std::size_t>(width) * static_cast<std::size_t>(height) * 3, i);
-        const Bytes file = server::pack::encode_png(pixels, {width, height, 3, false}).value();
+        const Bytes file = server::pictures::encode_png(pixels, {width, height, 3, false}).value();
         return std::string(file.begin(), file.end());
       };
       const auto width = static_cast<std::int32_t>(20 + i), height = 22;

@@ -60,17 +60,32 @@ TEST(Findings, ATrainerThatTheServerWaitsForIsTheBottleneck) {
 TEST(Findings, BusyWorkersAreTheBottleneckWithWhatTheyDoMost) {
   const json stages = {{"read", 2.0}, {"decode", 21.0}, {"transform", 7.0}};
   const json now = stats(json::array({client("a", 12)}), 0, 29, stages);
-  EXPECT_EQ(said(now, json::object(), 15),
-            "The bottleneck is decoding: trainer `a` waited 80% of the last 15 s, and the 2 workers were "
-            "busy 97% of the "
-            "time, 70% of it decoding. Give the server more cores (`server.threads`), or keep decoded images "
-            "in memory "
-            "(`cache: decoded`).");
+  EXPECT_EQ(
+      said(now, json::object(), 15),
+      "The bottleneck is decoding: trainer `a` waited 80% of the last 15 s, and the 2 workers were "
+      "busy 97% of the time, 70% of it decoding. Give the server more cores (`server.threads`), or pack "
+      "the dataset as tiles (`headrace pack`).");
   EXPECT_EQ(finding("train", now, json::object(), 15).severity, Severity::kProblem);
   // Before, they did something else.
   const json before =
       stats(json::array({client("a", 0)}), 0, 0, {{"read", 0.0}, {"decode", 20.0}, {"transform", 0.0}});
   EXPECT_THAT(said(now, before, 15), HasSubstr("The bottleneck is transforming"));
+}
+
+TEST(Findings, ACacheOfDecodedImagesIsProposedWithItsSize) {
+  json now =
+      stats(json::array({client("a", 12)}), 0, 29, {{"read", 0.0}, {"decode", 9.0}, {"transform", 1.0}});
+  now["streams"]["train"]["decoded_cache_bytes"] = 2'140'000'000;
+  now["memory_available"] = 24'000'000'000;
+  EXPECT_THAT(
+      said(now, json::object(), 15),
+      HasSubstr("or keep decoded images in memory: `cache: decoded` would need about 2.1 GB of the 24 GB "
+                "that are available."));
+  now["memory_available"] = 1'000'000'000;
+  EXPECT_THAT(
+      said(now, json::object(), 15),
+      HasSubstr("or pack the dataset as tiles (`headrace pack`); `cache: decoded` would need about 2.1 GB, "
+                "and 1 GB are available."));
 }
 
 TEST(Findings, WorkersThatOnlyMovePixelsHaveNoStages) {

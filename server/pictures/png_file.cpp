@@ -1,4 +1,4 @@
-#include "server/pack/png_file.h"
+#include "server/pictures/png_file.h"
 
 #include <fmt/format.h>
 #include <spng.h>
@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <memory>
 
-namespace headrace::server::pack {
+namespace headrace::server::pictures {
 
 Result<std::vector<std::uint8_t>> encode_png(std::span<const std::uint8_t> pixels,
                                              const decode::PixelShape& shape) {
@@ -35,4 +35,4 @@ Result<std::vector<std::uint8_t>> encode_png(std::span<const std::uint8_t> pixel
   return std::vector<std::uint8_t>(file.get(), file.get() + size);
 }
 
-}  // namespace headrace::server::pack
+}  // namespace headrace::server::pictures

@@ -1,0 +1,20 @@
+// A sheet of pictures with captions.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "server/pictures/picture.h"
+
+namespace headrace::server::pictures {
+
+struct Cell {
+  Picture picture;                   ///< without pixels: the cell stays empty
+  std::vector<std::string> caption;  ///< lines; long ones are wrapped
+};
+
+/// Rows of cells, each picture fitted into side x side pixels above its caption. Rows are as high as their
+/// longest caption needs. Captions show ASCII; other characters become question marks.
+Result<Picture> sheet(const std::vector<std::vector<Cell>>& rows, std::int32_t side);
+
+}  // namespace headrace::server::pictures

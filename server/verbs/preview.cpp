@@ -1,0 +1,196 @@
+// `headrace preview`: a sheet of what the transforms do to samples, beside the originals.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "server/pictures/png_file.h"
+#include "server/pictures/sheet.h"
+#include "server/session/assemble.h"
+#include "server/status/picture.h"
+#include "server/verbs/verbs.h"
+
+namespace headrace::server::verbs {
+namespace {
+
+using nlohmann::json;
+using pictures::Cell;
+
+struct PreviewArguments {
+  ConfigArguments config;
+  std::string stream, out = "preview.png";
+  std::uint64_t samples = 6, epochs = 4;
+  std::int32_t side = 192;
+};
+
+/// "0.83", "true", "hue, contrast"
+std::string text_of(const json& value) {
+  if (value.is_number_float()) return fmt::format("{:.3g}", value.get<double>());
+  if (value.is_string()) return value.get<std::string>();
+  if (!value.is_array()) return value.dump();
+  std::vector<std::string> parts;
+  for (const json& part : value) parts.push_back(text_of(part));
+  return fmt::format("{}", fmt::join(parts, " "));
+}
+
+/// "random_resized_crop: top 3, left 5, height 100, width 80", for each transform of a field that draws
+/// something.
+std::vector<std::string> lines_of(const json& parameters, const std::string& field) {
+  std::vector<std::string> lines;
+  for (const json& step : parameters.is_object() ? parameters.value(field, json::array()) : parameters) {
+    std::vector<std::string> values;
+    for (const auto& [name, value] : step.items())
+      if (name != "op") values.push_back(name + " " + text_of(value));
+    if (!values.empty())
+      lines.push_back(fmt::format("{}: {}", step.at("op").get<std::string>(), fmt::join(values, ", ")));
+  }
+  return lines;
+}
+
+/// A sample of the first epoch, as it is drawn in several epochs.
+class Preview {
+ public:
+  explicit Preview(const exec::StreamSetup& setup) : setup_(setup), maker_(*setup.maker) {}
+
+  /// A row for each image field of the sample at `position` of epoch 0: the original, then its epochs.
+  Result<std::vector<std::vector<Cell>>> rows(std::uint64_t position, std::uint64_t epochs) {
+    const std::uint64_t sample = maker_.order(0)(position);
+    std::vector<std::vector<Cell>> out;
+    for (std::uint64_t epoch = 0; epoch < epochs; ++epoch) {
+      const auto at = epoch == 0 ? std::optional(position) : position_of(sample, epoch);
+      std::optional<exec::ShownRow> shown;
+      if (at) {
+        auto made = exec::show_row(maker_, epoch, *at, scratch_);
+        if (!made) return fail(made.error());
+        shown = std::move(*made);
+      }
+      std::size_t row = 0;
+      for (std::size_t field = 0; field < maker_.plans().size(); ++field) {
+        if (!maker_.plans()[field].plan) continue;
+        if (epoch == 0) out.push_back({original(*shown, field)});
+        out[row++].push_back(
+            shown ? drawn(*shown, field, epoch)
+                  : Cell{.picture = {}, .caption = {fmt::format("epoch {}: not drawn", epoch)}});
+      }
+    }
+    return out;
+  }
+
+ private:
+  /// Where the epoch has the sample; a sampler may leave it out.
+  [[nodiscard]] std::optional<std::uint64_t> position_of(std::uint64_t sample, std::uint64_t epoch) const {
+    const auto order = maker_.order(epoch);
+    for (std::uint64_t position = 0; position < maker_.size(); ++position)
+      if (order(position) == sample) return position;
+    return std::nullopt;
+  }
+
+  Cell original(const exec::ShownRow& shown, std::size_t field) {
+    const exec::FieldPlan& plan = maker_.plans()[field];
+    const auto& classes = setup_.info.classes;
+    const auto label = static_cast<std::size_t>(shown.row.label);
+    Cell cell;
+    cell.caption = {shown.explanation.name};
+    if (label < classes.size()) cell.caption.push_back(fmt::format("class {} ({})", classes[label], label));
+    if (shown.row.replaced) cell.caption.emplace_back("replaces a bad sample");
+    if (auto read = maker_.source().read(shown.explanation.sample, sample_); !read) {
+      cell.caption.push_back(read.error().message);
+    } else if (auto fitted = pictures::fit(sample_.items[plan.source_field].image(), kOriginalSide); fitted) {
+      cell.picture = std::move(*fitted);
+    }
+    return cell;
+  }
+
+  Cell drawn(const exec::ShownRow& shown, std::size_t field, std::uint64_t epoch) const {
+    const exec::FieldPlan& plan = maker_.plans()[field];
+    Cell cell{
+        .picture = status::picture_of_row(plan, {shown.fields->fields[field].dense, maker_.row_size(field)}),
+        .caption = {fmt::format("{}, epoch {}", plan.spec.name, epoch)}};
+    for (std::string& line : lines_of(json::parse(shown.explanation.parameters), plan.spec.name))
+      cell.caption.push_back(std::move(line));
+    return cell;
+  }
+
+  static constexpr std::int32_t kOriginalSide = 1024;  ///< large enough for every cell
+
+  const exec::StreamSetup& setup_;
+  const exec::SampleMaker& maker_;
+  exec::RowScratch scratch_;
+  source::Sample sample_;
+};
+
+/// The stream that was named, or else `train`, or else the only one.
+Result<const exec::StreamSetup*> choose(const session::Assembly& assembly, std::string name) {
+  std::vector<std::string> names;
+  for (const exec::StreamSetup& setup : assembly.streams) names.push_back(setup.info.name);
+  if (name.empty()) name = names.size() == 1 ? names.front() : "train";
+  const auto found = std::find(names.begin(), names.end(), name);
+  if (found == names.end())
+    return fail(ErrorCode::kNoSuchStream,
+                fmt::format("no stream `{}`: choose by --stream: {}", name, fmt::join(names, ", ")));
+  const exec::StreamSetup& setup = assembly.streams[static_cast<std::size_t>(found - names.begin())];
+  if (setup.info.live)
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("stream `{}` has samples only while a process feeds it", name));
+  const auto& plans = setup.maker->plans();
+  if (std::none_of(plans.begin(), plans.end(), [](const auto& plan) { return plan.plan.has_value(); }))
+    return fail(ErrorCode::kInvalidArgument, fmt::format("stream `{}` has no image field", name));
+  return &setup;
+}
+
+Result<std::string> preview(const PreviewArguments& arguments) {
+  auto config = arguments.config.load();
+  if (!config) return fail(config.error());
+  auto assembly = session::assemble(*config);
+  if (!assembly) return fail(assembly.error());
+  const auto setup = choose(*assembly, arguments.stream);
+  if (!setup) return fail(setup.error());
+  Preview one(**setup);
+  std::vector<std::vector<Cell>> cells;
+  const std::uint64_t samples = std::min(arguments.samples, (*setup)->maker->size());
+  for (std::uint64_t i = 0; i < samples; ++i) {
+    auto rows = one.rows(i, arguments.epochs);
+    if (!rows) return fail(rows.error());
+    cells.insert(cells.end(), rows->begin(), rows->end());
+  }
+  if (const auto lost = (*setup)->maker->fault()) return fail(*lost);
+  const auto sheet = pictures::sheet(cells, arguments.side);
+  if (!sheet) return fail(sheet.error());
+  const auto file = pictures::encode_png(sheet->pixels, sheet->shape);
+  if (!file) return fail(file.error());
+  std::ofstream stream(arguments.out, std::ios::binary);
+  stream.write(reinterpret_cast<const char*>(file->data()), static_cast<std::streamsize>(file->size()));
+  if (!stream.flush())
+    return fail(ErrorCode::kEnvironment, fmt::format("{} cannot be written", arguments.out));
+  return fmt::format("{}: {} samples of stream {} in {} epochs, {} x {} pixels", arguments.out, samples,
+                     (*setup)->info.name, arguments.epochs, sheet->shape.width, sheet->shape.height);
+}
+
+}  // namespace
+
+void add_preview(CLI::App& app, int& exit_code) {
+  auto arguments = std::make_shared<PreviewArguments>();
+  CLI::App* verb = app.add_subcommand(
+      "preview", "Draw samples as the transforms make them in several epochs, beside the originals");
+  arguments->config.add_to(*verb);
+  verb->add_option("--stream", arguments->stream, "The stream to show (default: train, or the only one)");
+  verb->add_option("-o,--out", arguments->out, "PNG file to write (default: preview.png)");
+  verb->add_option("--samples", arguments->samples, "Number of samples, one below the other (default: 6)")
+      ->check(CLI::Range(1U, 64U));
+  verb->add_option("--epochs", arguments->epochs, "Number of epochs, one beside the other (default: 4)")
+      ->check(CLI::Range(1U, 16U));
+  verb->add_option("--side", arguments->side, "Side of a picture in pixels (default: 192)")
+      ->check(CLI::Range(64, 1024));
+  verb->callback([arguments, &exit_code] {
+    const auto done = preview(*arguments);
+    if (done) fmt::print("{}\n", *done);
+    exit_code = done ? 0 : report(done.error());
+  });
+}
+
+}  // namespace headrace::server::verbs

@@ -1,0 +1,73 @@
+#include "server/verbs/propose.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "server/config/config.h"
+#include "server/remote/url.h"
+#include "server/session/assemble.h"
+#include "server/source/detect/detect.h"
+#include "server/verbs/verbs.h"
+
+namespace headrace::server::verbs {
+namespace {
+
+/// Classes of `one` that `other` lacks, the first few.
+std::string only_in(const StreamInfo& one, const StreamInfo& other) {
+  constexpr std::size_t kMost = 5;
+  std::vector<std::string> names;
+  for (const std::string& name : one.classes)
+    if (std::find(other.classes.begin(), other.classes.end(), name) == other.classes.end())
+      names.push_back(name);
+  if (names.empty()) return {};
+  const std::size_t total = names.size();
+  names.resize(std::min(total, kMost));
+  return fmt::format("; only in {}: {}{}", one.name, fmt::join(names, ", "), total > kMost ? ", ..." : "");
+}
+
+/// A label is an index into a stream's own classes: it means the same in both only if one list of classes
+/// begins the other. An evaluated set may lack classes at the end, but not have additional ones.
+std::string other_classes(const StreamInfo& trained, const StreamInfo& shown) {
+  const auto& own = trained.classes;
+  if (own.empty() || shown.classes.empty() ||
+      (shown.classes.size() <= own.size() &&
+       std::equal(shown.classes.begin(), shown.classes.end(), own.begin())))
+    return {};
+  return fmt::format(
+      "warning: {} has other classes than {}, so a label does not mean the same in both{}{}. Give both "
+      "the same class folders, or a `relabel` with one list of `classes` over each\n",
+      shown.name, trained.name, only_in(trained, shown), only_in(shown, trained));
+}
+
+}  // namespace
+
+int propose(const std::string& path) {
+  auto proposal = source::propose(path);
+  if (!proposal) return report(proposal.error());
+  auto config = config::parse(proposal->config, "proposal.yaml");
+  if (!config) return report(config.error());
+  const auto assembly = session::assemble(*config);
+  if (!assembly) return report(assembly.error());
+  for (const exec::StreamSetup& setup : assembly->streams)
+    source::fit(*proposal, setup.info.name, setup.maker->source());
+  const std::string shown = remote::shown(path);
+  fmt::print(stderr, "{}: {}\n", shown, proposal->found);
+  for (const exec::StreamSetup& setup : assembly->streams)
+    fmt::print(stderr, "  {}: {} samples, {}\n", setup.info.name, setup.info.samples,
+               count_of_classes(setup.info.classes.size()));
+  for (const exec::StreamSetup& setup : assembly->streams)
+    if (const auto train = std::find_if(assembly->streams.begin(), assembly->streams.end(),
+                                        [](const auto& stream) { return stream.info.name == "train"; });
+        train != assembly->streams.end())
+      fmt::print(stderr, "{}", other_classes(train->info, setup.info));
+  for (const std::string& note : source::notes_on(path, *proposal)) fmt::print(stderr, "note: {}\n", note);
+  fmt::print(stderr, "a configuration that serves it (headrace check {} > headrace.yaml):\n\n", shown);
+  fmt::print("{}", proposal->config);
+  return 0;
+}
+
+}  // namespace headrace::server::verbs

@@ -1,0 +1,207 @@
+"""Verbs that help people: preview, doctor, bench --advise, completion."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import shutil
+import socket
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import headrace
+import numpy as np
+import pytest
+import yaml
+from conftest import ServerFactory
+from PIL import Image
+from running import headrace_binary
+from training_sets import digits, write_mnist
+
+
+def run(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([headrace_binary(), *map(str, arguments)], capture_output=True, text=True, timeout=60, check=False, **options)
+
+
+@pytest.fixture
+def config(basic_config: dict[str, Any]) -> dict[str, Any]:
+    return {**basic_config, "server": {"threads": 1, "metrics": {"port": 0}}}
+
+
+def written(folder: Path, config: dict[str, Any]) -> Path:
+    path = folder / "preview.yaml"
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+# --- preview
+
+SIDE, MARGIN = 64, 8
+
+
+def cell(sheet: np.ndarray, top: int, column: int) -> np.ndarray:
+    left = MARGIN + column * (SIDE + MARGIN)
+    return sheet[top : top + SIDE, left : left + SIDE]
+
+
+def test_a_preview_shows_the_rows_of_several_epochs(start_server: ServerFactory, config: dict[str, Any], tmp_path: Path) -> None:
+    config["streams"]["train"]["transforms"] = [{"random_resized_crop": {"size": SIDE}}, "random_horizontal_flip",
+                                               {"normalize": {"mean": [0.5, 0.4, 0.3], "std": [0.2, 0.3, 0.4]}}]
+    out = tmp_path / "sheet.png"
+    done = run("preview", written(tmp_path, config), "-o", out, "--samples", 1, "--epochs", 3, "--side", SIDE)
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(rf"{re.escape(str(out))}: 1 samples of stream train in 3 epochs, 296 x \d+ pixels\n", done.stdout)
+    sheet = np.asarray(Image.open(out))
+    assert sheet.shape[1:] == (MARGIN + 4 * (SIDE + MARGIN), 3)
+    server = start_server(config)
+    with headrace.Loader(server.address, stream="train", output="numpy") as loader:
+        first: int | None = None
+        for epoch in range(3):
+            loader.set_epoch(epoch)
+            rows = {}
+            for batch in loader:
+                for index, row in zip(batch.sample_index, batch[0], strict=True):
+                    rows[int(index)] = np.array(row)
+                    first = int(index) if first is None else first
+            assert first is not None
+            pixels = np.clip(np.rint((rows[first].transpose(1, 2, 0) * [0.2, 0.3, 0.4] + [0.5, 0.4, 0.3]) * 255), 0, 255)
+            assert np.abs(cell(sheet, MARGIN, 1 + epoch).astype(int) - pixels).max() <= 1, epoch
+    below = sheet[MARGIN + SIDE + 2 :]
+    assert (below.max(axis=2) == 0).sum() > 200 and set(np.unique(below)) == {0, 255}, "black captions on white"
+
+
+def test_small_images_are_enlarged_by_whole_factors(tmp_path: Path) -> None:
+    write_mnist(tmp_path / "mnist", "train", *digits(20, np.random.default_rng(1)))
+    raw = tmp_path / "mnist/MNIST/raw"
+    config = {"sources": {"digits": {"type": "idx", "images": str(raw / "train-images-idx3-ubyte"), "labels": str(raw / "train-labels-idx1-ubyte")}},
+              "streams": {"train": {"source": "digits", "batch_size": 4, "shuffle": False}}}
+    out = tmp_path / "sheet.png"
+    done = run("preview", written(tmp_path, config), "-o", out, "--samples", 2, "--epochs", 1)
+    assert done.returncode == 0, done.stderr
+    sheet = np.asarray(Image.open(out))
+    factor = 192 // 28
+    digit = sheet[MARGIN + 192 - 28 * factor :, MARGIN : MARGIN + 28 * factor][: 28 * factor]
+    blocks = digit.reshape(28, factor, 28, factor, 3)
+    assert (blocks == blocks[:, :1, :, :1]).all() and digit.std() > 10
+
+
+@pytest.mark.parametrize(("arguments", "why"), [
+    (["--stream", "none"], "NO_SUCH_STREAM: no stream `none`: choose by --stream: train"),
+    (["-o", "/nowhere/sheet.png"], "ENVIRONMENT: /nowhere/sheet.png cannot be written"),
+    (["--samples", "0"], "--samples: Value 0 not in range"),
+])
+def test_a_preview_that_cannot_be_made_says_why(config: dict[str, Any], tmp_path: Path, arguments: list[str], why: str) -> None:
+    done = run("preview", written(tmp_path, config), *arguments)
+    assert done.returncode in (2, 3) and why in done.stderr
+
+
+# --- doctor
+
+
+def findings(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
+    return {line[6:20].strip(): line[:4].strip() for line in done.stdout.splitlines() if re.match(r"(ok|note|FAIL)\b", line)}
+
+
+def test_doctor_finds_a_machine_and_its_data_fit(config: dict[str, Any], tmp_path: Path) -> None:
+    config["server"]["directory"] = str(tmp_path / "run")
+    done = run("doctor", written(tmp_path, config))
+    found = findings(done)
+    assert done.returncode == 0 and done.stdout.endswith("a server can run here\n"), done.stdout
+    assert found["stream train"] == found["memory needed"] == found["kernel"] == found["directory"] == "ok"
+    assert "60 samples; 32 were tried" in done.stdout
+
+
+def test_doctor_names_what_is_wrong_and_what_to_do(config: dict[str, Any], tmp_path: Path, image_folder: Path) -> None:
+    folder = shutil.copytree(image_folder, tmp_path / "copy")
+    for image in folder.rglob("*.jpg"):
+        image.write_bytes(b"no image")
+    config["sources"]["images"]["path"] = str(folder)
+    (tmp_path / "open").mkdir(mode=0o777)
+    os.chmod(tmp_path / "open", 0o777)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        config["server"] = {"directory": str(tmp_path / "open"), "metrics": {"port": taken.getsockname()[1]}}
+        done = run("doctor", written(tmp_path, config), preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (512, 512)))
+    found = findings(done)
+    assert done.returncode == 3 and "checks failed" in done.stdout
+    assert found["directory"] == found["HTTP port"] == found["stream train"] == "FAIL" and found["open files"] == "note"
+    assert "ulimit -Hn" in done.stdout and "chmod go-w" in done.stdout and "set another server.metrics.port" in done.stdout and "check --all" in done.stdout
+
+
+def test_doctor_needs_no_configuration() -> None:
+    done = run("doctor")
+    assert done.returncode in (0, 3) and set(findings(done)) >= {"kernel", "CPUs", "memory", "open files", "threads", "huge pages", "GPU"}
+
+
+# --- bench --advise
+
+
+def test_bench_says_what_limits_a_stream(config: dict[str, Any], tmp_path: Path) -> None:
+    config["streams"]["train"]["transforms"] = [{"random_resized_crop": {"size": 256}}, {"gaussian_blur": {"kernel_size": 23, "sigma": 5.0}}]
+    path = written(tmp_path, config)
+    done = run("bench", path, "--stream", "train", "--clients", "0", "--seconds", "0.5", "--advise")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"Stream train makes \d+ samples/s with 1 worker\.", done.stdout)
+    assert re.search(r"The limit is transforming: \d+% of the workers' time; without it, up to \d+ samples/s\. Give the server more cores", done.stdout)
+    as_json = json.loads(run("bench", path, "--stream", "train", "--clients", "0", "--seconds", "0.5", "--advise", "--json").stdout)
+    assert "The limit is transforming" in as_json["advice"]
+    # 60 images of 3 bytes a pixel
+    sizes = [Image.open(image).size for image in Path(config["sources"]["images"]["path"]).rglob("*.jpg")]
+    assert as_json["runs"][0]["decoded_cache_bytes"] == pytest.approx(3 * sum(w * h for w, h in sizes), rel=0.25)
+
+
+# --- JSON
+
+
+def test_verbs_print_json(start_server: ServerFactory, config: dict[str, Any], tmp_path: Path, image_folder: Path) -> None:
+    def asked(*arguments: object) -> dict[str, Any]:
+        done = run(*arguments, "--json")
+        assert done.returncode == 0 and done.stderr == "", done.stderr
+        parsed: dict[str, Any] = json.loads(done.stdout)
+        return parsed
+    path = written(tmp_path, config)
+    checked = asked("check", path)
+    assert [(one["name"], one["samples"], one["batch_size"]) for one in checked["streams"]] == [("train", 60, 8)] and checked["warnings"] == []
+    packed = asked("pack", image_folder, tmp_path / "packed", "--quiet")
+    assert (packed["packed"], packed["complete"], packed["undecodable"]) == (60, True, 0)
+    verified = asked("verify", tmp_path / "packed")
+    assert (verified["checked"], verified["bad"], verified["first_bad"]) == (60, 0, [])
+    assert {one["check"] for one in asked("doctor", path)["checks"]} >= {"memory", "GPU", "stream train"}
+    server = start_server(config)
+    here = ("--address", server.address)
+    assert asked("health", *here) == {"address": str(server.address), "healthy": True}
+    assert asked("top", *here)["streams"]["train"]["finding"]["text"] == "No trainer is attached."
+    sample = asked("sample", *here, "--stream", "train")
+    assert sample["fields"][0]["name"] == "image" and sample["fields"][0]["dtype"] == "uint8"
+    assert [step["op"] for step in sample["parameters"]] == ["random_resized_crop", "random_horizontal_flip"]
+
+
+# --- completion
+
+
+def completed(shell: str, line: str) -> list[str]:
+    """What bash proposes for the last word of `line`."""
+    script = f"{run('completion', shell).stdout}\nCOMP_WORDS=({line}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _headrace; printf '%s\\n' \"${{COMPREPLY[@]}}\""
+    return subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=10, check=True).stdout.split()
+
+
+def test_bash_completes_verbs_options_and_files(tmp_path: Path) -> None:
+    assert completed("bash", "headrace ser") == ["serve"]
+    assert set(completed("bash", "headrace p")) == {"pack", "preview"}
+    assert set(completed("bash", "headrace bench --s")) == {"--set", "--stream", "--seconds"}
+    (tmp_path / "train.yaml").touch()
+    assert completed("bash", f"headrace check {tmp_path}/tr") == [f"{tmp_path}/train.yaml"]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_reads_its_script(shell: str, tmp_path: Path) -> None:
+    script = run("completion", shell).stdout
+    verbs = re.findall(r"^  (\w+)  ", run("--help").stdout.split("Subcommands:")[1], re.MULTILINE)
+    assert len(verbs) >= 15 and all(verb in script for verb in verbs)
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed")
+    path = tmp_path / "completion"
+    path.write_text(script)
+    assert subprocess.run([shell, "-n", str(path)], capture_output=True, timeout=10, check=False).returncode == 0
