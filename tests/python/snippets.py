@@ -5,7 +5,7 @@
 | `sh` | runs; a command that the page leaves running (`&`) ends with the page |
 | first line is a comment with a file's name (`# train.yaml`, `// trainer.cpp`) | is written to that file; `headrace check` checks a configuration |
 | other `python` | runs |
-| `title="not run: REASON"` after the language | does not run; the site shows the title |
+| `title="not run by the tests: REASON"` after the language | does not run; the site shows the title |
 | any other language, or none | output, a drawing or a part of a file: does not run |
 
 Paths below /data are in a generated folder instead. A page may also need changes: a smaller model, fewer epochs or processes.
@@ -34,7 +34,7 @@ from training_sets import CIFAR_TEST, CIFAR_TRAIN, shapes, write_cifar
 
 RUN = ("sh", "python", "yaml", "cpp", "cmake")
 FILE = re.compile(r"(?:#|//) ([\w/-]+\.(?:yaml|py|cpp|txt))(?:\s|$)")
-NOT_RUN = re.compile(r'title="not run: (.+)"')
+NOT_RUN = re.compile(r'title="not run by the tests: (.+)"')
 
 
 @dataclass
