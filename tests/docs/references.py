@@ -50,7 +50,7 @@ def verbs() -> list[str]:
 
 
 def commands() -> str:
-    sections = [f"## `{name.strip()}`\n\n```text\n{help_of(*name.split()[1:])}\n```\n" for name in ("headrace", *(f"headrace {verb}" for verb in verbs()))]
+    sections = [f"## `{name.strip()}`\n\n```console\n{help_of(*name.split()[1:])}\n```\n" for name in ("headrace", *(f"headrace {verb}" for verb in verbs()))]
     return "\n".join([COMMANDS, *sections])
 
 

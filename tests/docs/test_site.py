@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 import yaml
+from markdown_it import MarkdownIt
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -76,6 +77,17 @@ def test_the_navigation_has_every_page_of_the_repository() -> None:
     if tracked.returncode:
         pytest.skip("not a git checkout")
     assert sorted(set(tracked.stdout.split()) - set(listed)) == []
+
+
+def test_lists_in_lists_are_indented_by_four_spaces() -> None:
+    """As Python-Markdown needs it; with less, GitHub shows two lists and the site one."""
+    shallow = []
+    for page in navigation():
+        lines = (ROOT / page).read_text().split("\n") if (ROOT / page).exists() else []
+        for token in MarkdownIt().parse("\n".join(lines)):
+            if token.type in ("bullet_list_open", "ordered_list_open") and token.level and token.map and not lines[token.map[0]].startswith("    "):
+                shallow.append(f"{page}:{token.map[0] + 1}")
+    assert shallow == []
 
 
 def test_links_lead_to_pages_and_anchors_that_exist(pages: dict[Path, Page]) -> None:
