@@ -1,4 +1,4 @@
-"""The commands, configurations and programs in pages that are not run as a whole (test_snippets.py runs start pages and recipes)."""
+"""The commands, configurations and programs that do not run: in pages other than those of test_snippets.py, and where a page says so."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import functools
 import json
 import re
 import shlex
+import shutil
 import subprocess
 from collections.abc import Iterator
 from typing import Any
@@ -23,7 +24,9 @@ FOLDERS = ("bindings", "clientlib", "configs", "docker", "server", "tests")
 OTHERS = sorted(
     {str(file.relative_to(ROOT)) for file in [ROOT / "README.md", *(found for folder in FOLDERS for found in (ROOT / folder).rglob("*.md"))]} - set(PAGES)
 )
-ALL = [block for page in OTHERS for block in snippets.blocks(page)]
+ALL = [block for page in OTHERS for block in snippets.blocks(page)] + [
+    block for page in PAGES for block in snippets.blocks(page) if block.why_not_run
+]
 
 
 def named(language: str) -> list[Any]:
@@ -55,6 +58,20 @@ def test_a_program_compiles(block: snippets.Block) -> None:
     ast.parse(block.text)
 
 
+@pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ here")
+@pytest.mark.parametrize("block", named("cpp"))
+def test_a_part_of_a_program_in_cpp_compiles(block: snippets.Block) -> None:
+    lines = block.text.split("\n")
+    outside = [line for line in lines if line.startswith(("#include", "using"))]
+    inside = [line for line in lines if line not in outside]
+    step = "template <class... T> void step(T&&...) {}"
+    program = "\n".join([*outside, step, "int main() {", *inside, "}"])
+    done = subprocess.run(
+        ["g++", "-std=c++20", "-fsyntax-only", "-I", str(ROOT / "clientlib/include"), "-x", "c++", "-"], input=program, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+
+
 @functools.cache
 def help_of(verb: str) -> str:
     done = subprocess.run([headrace_binary(), verb, "--help"], capture_output=True, text=True, timeout=30)
@@ -79,13 +96,16 @@ def test_a_command_exists_and_has_its_options(block: snippets.Block) -> None:
     run_help = subprocess.run([ROOT / "run", "help"], capture_output=True, text=True, timeout=30).stdout
     for words in commands(block.text):
         program, arguments = words[0], words[1:]
-        if program.rpartition("/")[2] == "headrace":
-            verb = arguments[0]
-            unknown = [word for word in arguments if word.startswith("--") and word.partition("=")[0] not in help_of(verb)]
+        names = [word.rpartition("/")[2] for word in words]
+        if program.endswith("headrace") or (program == "docker" and "headrace" in names):  # also in a container
+            verb, *given = words[names.index("headrace") + 1 :]
+            unknown = [word for word in given if word.startswith("--") and word.partition("=")[0] not in help_of(verb)]
             assert unknown == [], f"headrace {verb} has no {unknown}"
         elif program == "./run":
             assert re.search(rf"\b{re.escape(arguments[0])}\b", run_help), words
         elif program.startswith(("tests/", "configs/", "bindings/")):
             assert (ROOT / program).exists(), f"{program} does not exist"
+        elif program == "docker" and "-f" in arguments:
+            assert (ROOT / arguments[arguments.index("-f") + 1]).exists(), words
         elif program in ("python", "python3") and arguments and arguments[0].endswith(".py") and "/" in arguments[0]:
             assert (ROOT / arguments[0]).exists(), f"{arguments[0]} does not exist"
