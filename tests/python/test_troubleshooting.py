@@ -105,7 +105,7 @@ def invalid_argument(config: dict[str, Any], start: ServerFactory, folder: Path)
 
 @case
 def not_enough_memory(config: dict[str, Any], start: ServerFactory, folder: Path) -> str:
-    config["streams"]["train"] |= {"batch_size": 60000, "transforms": [{"random_resized_crop": 8192}]}
+    config["streams"]["train"] |= {"batch_size": 60, "transforms": [{"random_resized_crop": 6144}], "output": {"dtype": "float32"}, "ring": {"max_leases": 60}}
     (folder / "train.yaml").write_text(yaml.safe_dump(config))
     return check("check", str(folder / "train.yaml")).strip().split("\n")[-1]
 
