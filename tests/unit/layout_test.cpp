@@ -14,7 +14,7 @@ FieldSpec dense(std::string name, DType dtype, std::vector<std::int64_t> shape) 
   return {.name = std::move(name), .dtype = dtype, .kind = FieldKind::kDense, .shape = std::move(shape)};
 }
 
-// The worked example of clientlib/README.md: change both or neither.
+// The worked example of clientlib/ring/README.md: change both or neither.
 TEST(SlotLayout, HasTheNumbersOfTheReadme) {
   const std::vector<FieldSpec> fields{dense("image", DType::kFloat32, {3, 224, 224}),
                                       dense("label", DType::kInt64, {})};
