@@ -55,7 +55,9 @@ std::vector<std::string> lines_of(const json& parameters, const std::string& fie
 /// A sample of the first epoch, as it is drawn in several epochs.
 class Preview {
  public:
-  explicit Preview(const exec::StreamSetup& setup) : setup_(setup), maker_(*setup.maker) {}
+  /// `side`: of a picture.
+  Preview(const exec::StreamSetup& setup, std::int32_t side)
+      : setup_(setup), maker_(*setup.maker), side_(side) {}
 
   /// A row for each image field of the sample at `position` of epoch 0: the original, then its epochs.
   Result<std::vector<std::vector<Cell>>> rows(std::uint64_t position, std::uint64_t epochs) {
@@ -100,7 +102,7 @@ class Preview {
     if (shown.row.replaced) cell.caption.emplace_back("replaces a bad sample");
     if (auto read = maker_.source().read(shown.explanation.sample, sample_); !read) {
       cell.caption.push_back(read.error().message);
-    } else if (auto fitted = pictures::fit(sample_.items[plan.source_field].image(), kOriginalSide); fitted) {
+    } else if (auto fitted = pictures::fit(sample_.items[plan.source_field].image(), side_); fitted) {
       cell.picture = std::move(*fitted);
     }
     return cell;
@@ -116,10 +118,9 @@ class Preview {
     return cell;
   }
 
-  static constexpr std::int32_t kOriginalSide = 1024;  ///< large enough for every cell
-
   const exec::StreamSetup& setup_;
   const exec::SampleMaker& maker_;
+  const std::int32_t side_;
   exec::RowScratch scratch_;
   source::Sample sample_;
 };
@@ -150,7 +151,7 @@ Result<std::string> preview(const PreviewArguments& arguments) {
   if (!assembly) return fail(assembly.error());
   const auto setup = choose(*assembly, arguments.stream);
   if (!setup) return fail(setup.error());
-  Preview one(**setup);
+  Preview one(**setup, arguments.side);
   std::vector<std::vector<Cell>> cells;
   const std::uint64_t samples = std::min(arguments.samples, (*setup)->maker->size());
   for (std::uint64_t i = 0; i < samples; ++i) {
