@@ -61,6 +61,7 @@ struct ServerConfig {
   std::chrono::milliseconds group_grace{60'000};
   std::chrono::milliseconds drain_timeout{3'000};
   log::Level log_level = log::Level::kInfo;
+  log::Format log_format = log::Format::kText;
 
   static described::Description<ServerConfig> description();
 };

@@ -108,7 +108,10 @@ Description<ServerConfig> ServerConfig::description() {
            key("drain_timeout", &Self::drain_timeout, duration(),
                "How long the server waits for leases to be released after SIGTERM. With the default, the "
                "server exits within 5 s."),
-           key("log_level", &Self::log_level, word(words_of(log::Level())))}};
+           key("log_level", &Self::log_level, word(words_of(log::Level()))),
+           key("log_format", &Self::log_format,
+               word<log::Format>({{"text", log::Format::kText}, {"json", log::Format::kJson}}),
+               "json: each line is an object with time, level and message.")}};
 }
 
 ServerConfig read_server(const Json& value, const Reading& reading, const Environment& environment) {

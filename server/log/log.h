@@ -15,6 +15,8 @@ namespace headrace::server::log {
 
 enum class Level : std::uint8_t { kTrace, kDebug, kInfo, kWarning, kError, kOff };
 
+enum class Format : std::uint8_t { kText, kJson };
+
 /// From now on, lines go to `sink`.
 void set_sink(std::shared_ptr<spdlog::sinks::sink> sink);
 /// From now on, lines below `level` are not logged.

@@ -1,6 +1,7 @@
 #include "server/log/sink.h"
 
 #include <fcntl.h>
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <spdlog/details/log_msg.h>
@@ -10,9 +11,12 @@
 
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <climits>
 #include <iterator>
+#include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 
 #include "clientlib/ring/unique_fd.h"
 
@@ -20,6 +24,8 @@ namespace headrace::server::log {
 namespace {
 
 std::atomic<std::uint64_t> dropped{0};
+
+const std::string kClearLine = "\r\033[K";
 
 std::string_view color_of(spdlog::level::level_enum level) {
   if (level >= spdlog::level::err) return "\033[31m";
@@ -105,7 +111,21 @@ void Sink::sink_it_(const spdlog::details::log_msg& record) {
   dropped.fetch_add(1, std::memory_order_relaxed);
 }
 
-bool Sink::write(const spdlog::details::log_msg& record) {
+void Sink::set_format(Format format) {
+  const std::scoped_lock lock(mutex_);
+  format_ = format;
+}
+
+void Sink::set_live_line(std::string line) {
+  const std::scoped_lock lock(mutex_);
+  if (!colored_ || line == live_line_) return;
+  live_line_ = std::move(line);
+  if (!rest_.empty() && !write_some(rest_)) return;
+  rest_ = kClearLine + live_line_;
+  write_some(rest_);
+}
+
+std::string Sink::as_text(const spdlog::details::log_msg& record) {
   const std::string payload = escaped({record.payload.data(), record.payload.size()});
   spdlog::details::log_msg clean = record;
   clean.payload = payload;
@@ -116,7 +136,27 @@ bool Sink::write(const spdlog::details::log_msg& record) {
     text.insert(clean.color_range_end, "\033[m");
     text.insert(clean.color_range_start, color_of(clean.level));
   }
-  if (text.size() > PIPE_BUF) text = shortened(text);
+  return text.size() > PIPE_BUF ? shortened(text) : text;
+}
+
+std::string Sink::as_json(const spdlog::details::log_msg& record) {
+  using Json = nlohmann::ordered_json;
+  const auto since = std::chrono::duration_cast<std::chrono::milliseconds>(record.time.time_since_epoch());
+  Json object{{"time", fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z",
+                                   fmt::gmtime(std::chrono::system_clock::to_time_t(record.time)),
+                                   since.count() % 1000)},
+              {"level", std::string_view(spdlog::level::to_string_view(record.level).data())},
+              {"message", std::string(record.payload.data(), record.payload.size())}};
+  const auto text = [&] { return object.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n"; };
+  std::string line = text();
+  for (auto& message = object["message"].get_ref<std::string&>(); line.size() > PIPE_BUF; line = text())
+    message.resize(message.size() / 2);
+  return line;
+}
+
+bool Sink::write(const spdlog::details::log_msg& record) {
+  std::string text = format_ == Format::kJson ? as_json(record) : as_text(record);
+  if (!live_line_.empty()) text = kClearLine + text + live_line_;
   if (!rest_.empty() && !write_some(rest_)) return false;
   rest_ = std::move(text);
   const std::size_t whole = rest_.size();

@@ -8,6 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include "server/log/log.h"
+
 namespace headrace::server::log {
 
 /// A line that finds no room (a full pipe, a stopped terminal, a closed reader) is dropped and counted; the
@@ -21,6 +23,11 @@ class Sink final : public spdlog::sinks::base_sink<std::mutex> {
   /// reopened: its shared flags get O_NONBLOCK while the sink lives.
   explicit Sink(int fd);
   ~Sink() override;
+  /// How further lines are written. A JSON line is an object of at most 4,096 bytes: longer messages are cut.
+  void set_format(Format format);
+  /// On a terminal, keeps this line below the last one that was logged; empty: none.
+  void set_live_line(std::string line);
+  [[nodiscard]] bool is_terminal() const { return colored_; }
   /// Does what the destructor does, for a process that ends without it, as by std::_Exit.
   void restore_terminal() const;
   Sink(const Sink&) = delete;
@@ -34,12 +41,16 @@ class Sink final : public spdlog::sinks::base_sink<std::mutex> {
   enum class Kind : std::uint8_t { kDirect, kSocket, kPolled };
 
   bool write(const spdlog::details::log_msg& record);
+  std::string as_text(const spdlog::details::log_msg& record);
+  [[nodiscard]] static std::string as_json(const spdlog::details::log_msg& record);
   /// Writes as much as there is room for, and removes it from `text`. False: some of it remains.
   bool write_some(std::string& text) const;
 
   const int fd_;
   Kind kind_ = Kind::kPolled;
   bool colored_ = false;
+  Format format_ = Format::kText;
+  std::string live_line_;
   int shared_flags_ = -1;      ///< of another user's terminal, as they were
   std::string rest_;           ///< of a line that a socket or terminal accepted only in part
   std::uint64_t dropped_ = 0;  ///< lines dropped since the last one that was written

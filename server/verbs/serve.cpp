@@ -21,6 +21,7 @@
 #include "server/log/log.h"
 #include "server/log/sink.h"
 #include "server/session/server.h"
+#include "server/verbs/live_line.h"
 #include "server/verbs/verbs.h"
 
 namespace headrace::server::verbs {
@@ -81,6 +82,7 @@ int serve(const ServeArguments& arguments) {
   auto config = arguments.config.load();
   if (!config) return report(config.error());
   log::set_level(config->server.log_level);
+  sink->set_format(config->server.log_format);
   reserve_stop_signals();
 
   auto server = session::Server::start(*config);
@@ -92,7 +94,10 @@ int serve(const ServeArguments& arguments) {
         fmt::format("ready {} {}\n", (*server)->directory().string(), (*server)->metrics_url());
     write_ready_line(arguments.ready_fd, line);
   }
-  (*server)->run(arguments.parent_fd);
+  {
+    const LiveLine line((*server)->engine(), *sink);
+    (*server)->run(arguments.parent_fd);
+  }
   {
     std::optional<std::jthread> guard;
     try {

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import http.client
 import io
 import json
-import os
-import re
-import select
 import shutil
 import signal
-import struct
 import subprocess
-import termios
 import threading
 import urllib.error
 import urllib.parse
@@ -30,6 +24,7 @@ from children import Child
 from conftest import ServerFactory
 from PIL import Image
 from running import ROOT, Server, headrace_binary, http_get, wait_until
+from terminal import Terminal
 from test_trust import Serve, serve
 from users import NOBODY, as_user, common, needs_root
 
@@ -298,7 +293,8 @@ def test_killed_and_late_trainers_are_warnings(start_server: ServerFactory, conf
         slow.receive(30)
         with headrace.Loader(server.address, stream="train", client="late") as late:
             wait_until(lambda: status(server)["streams"]["train"]["clients"][0]["next"]["batch"] >= 5, "the first trainer to be ahead")
-            next(iter(late))
+            with pytest.warns(RuntimeWarning, match="client `late` begins"):
+                next(iter(late))
         slow.kill()
         wait_until(lambda: logged("client `slow` (pid "), "the killed trainer")
     assert logged("its process was killed, or exited without closing the stream") or logged("ended without a goodbye")
@@ -372,38 +368,6 @@ def test_the_page_needs_no_other_host() -> None:
 # --- headrace top
 
 
-class Terminal:
-    """A verb of headrace on a terminal of its own."""
-
-    def __init__(self, rows: int, columns: int, *command: str) -> None:
-        self.main, terminal = os.openpty()
-        fcntl.ioctl(self.main, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-        self.process = subprocess.Popen([headrace_binary(), *command], stdin=terminal, stdout=terminal, stderr=terminal)
-        os.close(terminal)
-        self.seen = b""
-
-    def read(self) -> bytes:
-        while select.select([self.main], [], [], 0)[0]:
-            try:
-                self.seen += os.read(self.main, 65536)
-            except OSError:  # the terminal has been closed
-                break
-        return self.seen
-
-    def screen(self) -> list[str]:
-        """The lines drawn last."""
-        last = self.read().rsplit(b"\x1b[H", 1)[-1].decode()
-        return [re.sub(r"\x1b\[[?0-9;]*[a-zA-Z]", "", line) for line in last.split("\r\n")]
-
-    def __enter__(self) -> Terminal:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.process.kill()
-        self.process.wait()
-        os.close(self.main)
-
-
 def test_top_shows_the_same_in_a_terminal(start_server: ServerFactory, config: dict[str, Any]) -> None:
     server = start_server(config)
     with Child(SLOW, server.address) as slow:
@@ -424,7 +388,7 @@ def test_top_fits_into_a_narrow_terminal_and_survives_an_outage(start_server: Se
         wait_until(lambda: any("more line" in line for line in top.screen()), "the screen")
         lines = top.screen()
         assert max(map(len, lines)) <= 70 and len(lines) == 9
-        fcntl.ioctl(top.main, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 70, 0, 0))
+        top.resize(40, 70)
         wait_until(lambda: any(line.startswith("  a-traine") for line in top.screen()), "the trainer's row")
         head = next(line for line in top.screen() if line.startswith("  trainer"))
         row = next(line for line in top.screen() if line.startswith("  a-traine"))

@@ -18,7 +18,8 @@ import pytest
 import yaml
 from conftest import ServerFactory
 from PIL import Image
-from running import headrace_binary
+from running import headrace_binary, wait_until
+from terminal import Terminal
 from training_sets import digits, write_mnist
 
 
@@ -176,6 +177,42 @@ def test_verbs_print_json(start_server: ServerFactory, config: dict[str, Any], t
     sample = asked("sample", *here, "--stream", "train")
     assert sample["fields"][0]["name"] == "image" and sample["fields"][0]["dtype"] == "uint8"
     assert [step["op"] for step in sample["parameters"]] == ["random_resized_crop", "random_horizontal_flip"]
+
+
+# --- the log of serve
+
+
+def served(tmp_path: Path, config: dict[str, Any], **keys: Any) -> Path:
+    config["server"] = {"threads": 1, "metrics": "off", "directory": str(tmp_path / "run"), **keys}
+    return written(tmp_path, config)
+
+
+def test_serve_shows_one_live_line_in_a_terminal(config: dict[str, Any], tmp_path: Path) -> None:
+    with Terminal(24, 100, "serve", str(served(tmp_path, config))) as server:
+        wait_until(lambda: b"serving in" in server.read() and b"0 trainers | workers" in server.seen, "the live line")
+        with headrace.Loader(str(tmp_path / "run"), stream="train", client="a") as loader:
+            wait_until(lambda: (next(iter(loader)), re.search(rb"train: epoch \d+ \d+%, \d+ samples/s, 1 trainer \| workers \d+% busy", server.read()))[1] is not None, "the trainer")
+        wait_until(lambda: b"disconnected" in server.read(), "the log")
+        assert max(map(len, re.split(rb"[\r\n]+", re.sub(rb"\x1b\[[0-9;]*[mK]", b"", server.seen.split(b"serving in")[1])))) < 200
+        logged = [line for line in server.seen.split(b"\n") if b"attached to stream" in line]
+        assert logged and logged[0].startswith(b"\r\x1b[K"), "the log's lines replace the live line, which is drawn again below"
+        server.process.terminate()
+        assert server.process.wait(10) == 0
+        assert server.read().rstrip().endswith(b"stopped"), "the live line is gone"
+
+
+def test_serve_logs_json_elsewhere(config: dict[str, Any], tmp_path: Path) -> None:
+    path = served(tmp_path, config, log_format="json")
+    server = subprocess.Popen([headrace_binary(), "serve", str(path)], stderr=subprocess.PIPE, text=True)
+    with headrace.Loader(str(tmp_path / "run"), stream="train", client='a "quoted" name') as loader:
+        next(iter(loader))
+    server.terminate()
+    _, log = server.communicate(timeout=10)
+    lines = [json.loads(line) for line in log.splitlines()]
+    assert all(list(line) == ["time", "level", "message"] for line in lines)
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", line["time"]) for line in lines)
+    assert any("attached to stream `train`" in line["message"] and '"quoted"' in line["message"] for line in lines)
+    assert {line["level"] for line in lines} <= {"info", "warning"}
 
 
 # --- completion
