@@ -170,8 +170,10 @@ Result<Stream> Client::open(const OpenOptions& options) {
   }
 }
 
-Result<SampleView> Client::sample(std::string_view stream, std::uint64_t epoch, std::uint64_t index) {
-  auto answer = impl_->ask("sample", wire::to_json(wire::SampleRequest{std::string(stream), epoch, index}));
+Result<SampleView> Client::sample(std::string_view stream, std::uint64_t epoch, std::uint64_t index,
+                                  std::string_view picture) {
+  auto answer = impl_->ask(
+      "sample", wire::to_json(wire::SampleRequest{std::string(stream), epoch, index, std::string(picture)}));
   if (!answer) return fail(answer.error());
   auto reply = wire::parse<wire::SampleReply>(answer->body);
   if (!reply) return fail(reply.error());

@@ -324,7 +324,8 @@ Result<void> from_json(const json& in, CursorGetReply& value) {
 }
 
 json to_json(const SampleRequest& value) {
-  return {{"stream", value.stream}, {"epoch", value.epoch}, {"index", value.index}};
+  return {
+      {"stream", value.stream}, {"epoch", value.epoch}, {"index", value.index}, {"picture", value.picture}};
 }
 
 Result<void> from_json(const json& in, SampleRequest& value) {
@@ -332,6 +333,7 @@ Result<void> from_json(const json& in, SampleRequest& value) {
       .name("stream", value.stream)
       .integer("epoch", value.epoch, kMaxCount)
       .integer("index", value.index, kMaxCount)
+      .text("picture", value.picture)
       .done();
 }
 

@@ -150,8 +150,10 @@ struct SampleRequest {
   std::string stream;
   std::uint64_t epoch = 0;
   std::uint64_t index = 0;  ///< position within the epoch's order
+  std::string picture;      ///< an image field that the reply is to show; empty: none
 };
-/// A binary frame follows in the message: the row's fields, end to end, in the order of `fields`.
+/// A binary frame follows in the message: the row's fields, end to end, in the order of `fields`, or the PNG
+/// file of SampleRequest::picture.
 struct SampleReply {
   std::uint64_t sample_index = 0;  ///< within the source
   std::string name;                ///< path within the source

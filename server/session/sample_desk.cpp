@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "server/log/barrier.h"
+#include "server/status/picture.h"
 
 namespace headrace::server::session {
 namespace {
@@ -97,7 +98,10 @@ Answer SampleDesk::make(const Question& question) try {
   reply.label = shown->row.label;
   reply.fields = shown->fields->specs();
   reply.parameters = nlohmann::json::parse(shown->explanation.parameters);
-  return {wire::to_json(reply), shown->fields->bytes()};
+  if (request.picture.empty()) return {wire::to_json(reply), shown->fields->bytes()};
+  auto file = status::png_of_row(maker, request.picture, *shown);
+  if (!file) return refuse(file.error());
+  return {wire::to_json(reply), std::move(*file)};
 } catch (const std::exception& error) {
   return refuse({ErrorCode::kInternal, fmt::format("sample {} of stream `{}`: {}", question.request.index,
                                                    question.request.stream, error.what())});

@@ -5,7 +5,10 @@
 #include <cstring>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "clientlib/pixels/halves.h"
+#include "server/pictures/png_file.h"
 
 namespace headrace::server::status {
 namespace {
@@ -58,6 +61,23 @@ pictures::Picture picture_of_row(const exec::FieldPlan& plan, std::span<const st
             : byte_of((value * (std.empty() ? 1 : std[channel]) + (mean.empty() ? 0 : mean[channel])) * 255));
   }
   return pictures::interleaved(bytes, pixels);
+}
+
+Result<std::string> png_of_row(const exec::SampleMaker& maker, const std::string& field,
+                               const exec::ShownRow& shown) {
+  std::string names;
+  for (std::size_t i = 0; i < maker.plans().size(); ++i) {
+    const exec::FieldPlan& plan = maker.plans()[i];
+    if (!plan.plan) continue;
+    names += (names.empty() ? "" : ", ") + plan.spec.name;
+    if (plan.spec.name != field) continue;
+    const auto picture = picture_of_row(plan, {shown.fields->fields[i].dense, maker.row_size(i)});
+    const auto file = pictures::encode_png(picture.pixels, picture.shape);
+    if (!file) return fail(file.error());
+    return std::string(file->begin(), file->end());
+  }
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("no image field `{}`; image fields: {}", field, names.empty() ? "none" : names));
 }
 
 }  // namespace headrace::server::status

@@ -3,8 +3,11 @@
 
 #include <cstddef>
 #include <span>
+#include <string>
 
+#include "headrace/error.h"
 #include "server/exec/field_plans.h"
+#include "server/exec/sample_maker.h"
 #include "server/pictures/picture.h"
 
 namespace headrace::server::status {
@@ -12,5 +15,9 @@ namespace headrace::server::status {
 /// A finished row of an image field: values of the output, `normalize` undone, clamped to 0 to 255. REQUIRES:
 /// plan.plan; `row` has the field's bytes.
 pictures::Picture picture_of_row(const exec::FieldPlan& plan, std::span<const std::byte> row);
+
+/// A PNG file of an image field. kInvalidArgument: no image field has this name.
+Result<std::string> png_of_row(const exec::SampleMaker& maker, const std::string& field,
+                               const exec::ShownRow& shown);
 
 }  // namespace headrace::server::status

@@ -193,7 +193,7 @@ void add_drain(CLI::App& app, int& exit_code) {
 
 void add_sample(CLI::App& app, int& exit_code) {
   struct What {
-    std::string stream, out;
+    std::string stream, out, png, field = "image";
     std::int64_t epoch = 0, index = 0;
     bool as_json = false;
   };
@@ -202,24 +202,29 @@ void add_sample(CLI::App& app, int& exit_code) {
       add_question(app, "sample", "Show one sample as trainers receive it, and the parameters drawn for it",
                    exit_code, [what](Client& client) -> Result<void> {
                      auto sample = client.sample(what->stream, static_cast<std::uint64_t>(what->epoch),
-                                                 static_cast<std::uint64_t>(what->index));
+                                                 static_cast<std::uint64_t>(what->index),
+                                                 what->png.empty() ? "" : what->field);
                      if (!sample) return tl::make_unexpected(sample.error());
                      if (what->as_json)
                        print_as_json(describe(*sample));
                      else
                        print(*sample);
-                     if (what->out.empty()) return {};
-                     std::ofstream file(what->out, std::ios::binary);
+                     const std::string& path = what->png.empty() ? what->out : what->png;
+                     if (path.empty()) return {};
+                     std::ofstream file(path, std::ios::binary);
                      file.write(reinterpret_cast<const char*>(sample->bytes.data()),
                                 static_cast<std::streamsize>(sample->bytes.size()));
-                     if (!file)
-                       return fail(ErrorCode::kEnvironment, fmt::format("{} cannot be written", what->out));
+                     if (!file.flush())
+                       return fail(ErrorCode::kEnvironment, fmt::format("{} cannot be written", path));
                      return {};
                    });
   verb->add_option("--stream", what->stream, "The sample's stream")->required();
   verb->add_option("--epoch", what->epoch, "Epoch (default: 0)")->check(kNumber);
   verb->add_option("--index", what->index, "Position in the epoch's order (default: 0)")->check(kNumber);
-  verb->add_option("--out", what->out, "Write the fields' bytes to this file");
+  auto* const out = verb->add_option("--out", what->out, "Write the fields' bytes to this file");
+  verb->add_option("--png", what->png, "Write an image field to this PNG file, with normalize undone")
+      ->excludes(out);
+  verb->add_option("--field", what->field, "The image field for --png (default: image)");
   add_json(*verb, what->as_json);
 }
 

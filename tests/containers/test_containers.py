@@ -6,6 +6,7 @@ All containers share the network of one that only holds it: it reaches nothing e
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -206,6 +207,80 @@ def test_the_topology_of_compose(engine: Engine, images: dict[str, str], network
     for name in ("headrace-own", "headrace-other", "headrace-server"):
         engine("stop", "-t", "10", name)
     assert engine.state("headrace-server")["ExitCode"] == 0, engine.logs("headrace-server")
+
+
+def test_the_pod_of_kubernetes(engine: Engine, images: dict[str, str], network: None, data: Path, tmp_path: Path) -> None:
+    """Its containers, one after the other: the sidecar until its probe succeeds, then the trainer until it ends."""
+    config, job = yaml.safe_load_all((ROOT / "docker/kubernetes.yaml").read_text())
+    pod = job["spec"]["template"]["spec"]
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config/headrace.yaml").write_text(config["data"]["headrace.yaml"])
+    (tmp_path / "sockets").mkdir()
+    (tmp_path / "sockets").chmod(0o777)  # as kubelet makes an emptyDir, which belongs to root
+    tmp_path.chmod(0o755)
+    volumes = {"sockets": tmp_path / "sockets", "config": tmp_path / "config", "data": data}
+
+    def options(container: dict[str, Any]) -> tuple[str, ...]:
+        user = pod["securityContext"]
+        out = ["--user", f"{user['runAsUser']}:{user['runAsGroup']}", "--security-opt", "no-new-privileges"]
+        for mount in container["volumeMounts"]:
+            out += ["-v", f"{volumes[mount['name']]}:{mount['mountPath']}" + (":ro" if mount.get("readOnly") else "")]
+        for variable in container["env"]:
+            out += ["-e", f"{variable['name']}={variable['value']}"]
+        context = container["securityContext"]
+        out += [part for capability in context["capabilities"]["drop"] for part in ("--cap-drop", capability)]
+        return (*out, "--read-only") if context.get("readOnlyRootFilesystem") else tuple(out)
+
+    (server,), (trainer,) = pod["initContainers"], pod["containers"]
+    engine.start("headrace-server", images["server"], *server["args"], options=options(server))
+    probe = server["startupProbe"]["exec"]["command"]
+    wait_until(lambda: works("podman", *engine.engine, "exec", "headrace-server", *probe), "the startup probe")
+    engine.start("headrace-trainer", images["trainer"], *trainer["args"][:-1], "20", options=options(trainer))
+    wait_until(lambda: engine.state("headrace-trainer")["Status"] == "exited", "the trainer's end")
+    assert engine.state("headrace-trainer")["ExitCode"] == 0, engine.logs("headrace-trainer")
+    engine("stop", "-t", "10", "headrace-server")
+    assert engine.state("headrace-server")["ExitCode"] == 0
+    assert all(json.loads(line)["message"] for line in engine.logs("headrace-server").splitlines())
+
+
+@pytest.fixture
+def ordinary_user(tmp_path: Path) -> Iterator[Callable[..., str]]:
+    """Runs a command as a user without privileges, who exists during the test only."""
+    if os.geteuid() != 0:
+        pytest.skip("these tests run without root already, so all of them are rootless")
+    name = "headrace-rootless"
+    subprocess.run(["userdel", "-r", name], capture_output=True)
+    run("useradd", "--create-home", "--add-subids-for-system", "--system", name)
+    home = Path(f"/home/{name}")
+    environment = {"PATH": os.environ["PATH"], "HOME": str(home), "XDG_RUNTIME_DIR": str(home)}
+
+    def as_user(*command: str | Path, check: bool = True) -> str:
+        done = subprocess.run([str(part) for part in command], user=name, group=name, extra_groups=[], cwd=home, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0 or not check, f"{command}: {done.stdout}{done.stderr}"
+        return done.stdout + done.stderr
+
+    yield as_user
+    as_user("podman", "system", "reset", "--force", check=False)  # its files belong to users of its namespace
+    subprocess.run(["pkill", "-9", "-u", name], capture_output=True)
+    run("userdel", "-r", name)
+
+
+def test_server_and_trainer_without_root(images: dict[str, str], engine: Engine, data: Path, tmp_path: Path, ordinary_user: Callable[..., str]) -> None:
+    archive = tmp_path / "images.tar"
+    engine("save", "-q", "-m", "-o", archive, images["server"], images["trainer"])
+    archive.chmod(0o644)
+    config = configured(tmp_path)
+    for folder in (tmp_path.parent, tmp_path.parent.parent, data.parent):
+        folder.chmod(0o755)
+    ordinary_user("podman", "load", "-q", "-i", archive)
+    assert "rootless: true" in ordinary_user("podman", "info")
+    podman = ("podman", *engine.engine, "run", "--network", "none", *engine.container)
+    ordinary_user(*podman, "-d", "--no-healthcheck", "--name", "server", *options_of("server", config, data), images["server"], *service("server")["command"])
+    wait_until(lambda: "serving in" in ordinary_user("podman", "logs", "server"), "the server")
+    said = ordinary_user(*podman, "--rm", *options_of("trainer", config, data), images["trainer"], "--stream", "train", "--batches", "30")
+    assert "images/s" in said, said
+    ordinary_user("podman", *engine.engine, "stop", "-t", "10", "server")
+    assert ordinary_user("podman", "inspect", "server", "--format", "{{.State.ExitCode}}").strip() == "0"
 
 
 def test_a_memory_limit_is_named(engine: Engine, images: dict[str, str], network: None, data: Path, tmp_path: Path) -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import kubernetes_validate
 import pytest
 import yaml
 from conftest import ServerFactory
+from grafana_foundation_sdk.models.dashboard import Dashboard
 from running import ROOT, headrace_binary
 
 DOCKER = ROOT / "docker"
@@ -35,6 +39,45 @@ def test_hadolint_finds_nothing_in_the_dockerfile() -> None:
 
 def test_compose_file_follows_the_compose_schema() -> None:
     run("check-jsonschema", "--builtin-schema", "vendor.compose-spec", str(DOCKER / "compose.yaml"))
+
+
+def kubernetes() -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all((DOCKER / "kubernetes.yaml").read_text()))
+
+
+@pytest.mark.parametrize("version", ["1.29", "1.37"])
+def test_the_pod_follows_the_schemas_of_kubernetes(version: str) -> None:
+    for resource in kubernetes():
+        kubernetes_validate.validate(resource, version, strict=True)
+    broken = kubernetes()[1]
+    broken["spec"]["template"]["spec"]["initContainers"][0]["restartpolicy"] = "Always"
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(broken, version, strict=True)
+
+
+def test_the_configuration_in_the_pod_is_valid(image_folder: Path, tmp_path: Path) -> None:
+    config = tmp_path / "headrace.yaml"
+    config.write_text(kubernetes()[0]["data"]["headrace.yaml"].replace("/data", str(image_folder)).replace("/run/headrace", str(tmp_path)))
+    assert "ok: `headrace serve" in run(headrace_binary(), "check", "--set", "server.metrics.port=0", str(config))
+
+
+def test_grafana_finds_its_dashboard_and_its_data() -> None:
+    grafana = ROOT / "configs/grafana"
+    mounts = {target: (DOCKER / source).resolve() for source, target in (volume.split(":")[:2] for volume in compose()["services"]["grafana"]["volumes"])}
+    assert mounts["/etc/grafana/provisioning"] == (grafana / "provisioning").resolve()
+    (source,) = yaml.safe_load((grafana / "provisioning/datasources/prometheus.yaml").read_text())["datasources"]
+    (provider,) = yaml.safe_load((grafana / "provisioning/dashboards/headrace.yaml").read_text())["providers"]
+    # The keys that Grafana documents for provisioning; it publishes no schema of these files.
+    assert set(source) <= {"name", "type", "access", "orgId", "uid", "url", "user", "database", "basicAuth", "basicAuthUser", "withCredentials", "isDefault", "jsonData", "secureJsonData", "version", "editable"}
+    assert set(provider) <= {"name", "orgId", "folder", "folderUid", "type", "disableDeletion", "updateIntervalSeconds", "allowUiUpdates", "options"}
+    assert source["type"] == "prometheus" and "prometheus" in compose()["services"] and source["url"] == "http://prometheus:9090"
+    dashboards = mounts[provider["options"]["path"]]
+    decoded = Dashboard.from_json(json.loads((dashboards / "headrace.json").read_text()))
+    assert decoded.title == "Headrace" and len(decoded.panels or []) > 5
+    uids = set(re.findall(r'"uid": "(\w+)"', json.dumps([panel for panel in json.loads((dashboards / "headrace.json").read_text())["panels"]])))
+    assert uids == {source["uid"]}
+    home = compose()["services"]["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
+    assert home == provider["options"]["path"] + "/headrace.json"
 
 
 def test_server_and_trainer_share_the_socket_volume_and_no_privileges() -> None:

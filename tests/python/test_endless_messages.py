@@ -194,7 +194,7 @@ def test_samples_that_nobody_reads_are_bounded_together(
     large = {"batch_size": 1, "ring": {"prefetch": 1, "max_clients": 1, "max_leases": 1}, "transforms": [{"resize": {"size": [600, 600]}}]}
     source = {"type": "image_folder", "path": str(image_folder)}
     server = start_server({**basic_config, "sources": {"images": source}, "streams": {"train": {"source": "images", **large}}})
-    question = json.dumps({"v": 1, "id": 1, "op": "sample", "body": {"stream": "train", "epoch": 0, "index": 0}}).encode()
+    question = json.dumps({"v": 1, "id": 1, "op": "sample", "body": {"stream": "train", "epoch": 0, "index": 0, "picture": ""}}).encode()
     with connected(server, 3) as (dealers, grown):
         for _ in range(60):
             for dealer in dealers:

@@ -215,6 +215,22 @@ def test_serve_logs_json_elsewhere(config: dict[str, Any], tmp_path: Path) -> No
     assert {line["level"] for line in lines} <= {"info", "warning"}
 
 
+# --- sample
+
+
+def test_a_sample_is_written_as_png(start_server: ServerFactory, config: dict[str, Any], tmp_path: Path) -> None:
+    config["streams"]["train"]["transforms"].append({"normalize": {"mean": [0.5, 0.4, 0.3], "std": [0.2, 0.3, 0.4]}})
+    server = start_server(config)
+    ask = ("sample", "--address", server.address, "--stream", "train", "--index", 3)
+    assert run(*ask, "--png", tmp_path / "one.png").returncode == 0
+    assert run(*ask, "--out", tmp_path / "one.bytes").returncode == 0
+    row = np.frombuffer((tmp_path / "one.bytes").read_bytes()[: 4 * 3 * 32 * 32], np.float32).reshape(3, 32, 32).transpose(1, 2, 0)
+    expected = np.rint((row * [0.2, 0.3, 0.4] + [0.5, 0.4, 0.3]) * 255)
+    assert np.abs(np.asarray(Image.open(tmp_path / "one.png")).astype(int) - expected).max() <= 1
+    wrong = run(*ask, "--png", tmp_path / "no.png", "--field", "mask")
+    assert wrong.returncode == 2 and "no image field `mask`; image fields: image" in wrong.stderr
+
+
 # --- completion
 
 

@@ -240,7 +240,7 @@ struct SampleView {
   std::int64_t label = 0;
   std::vector<FieldSpec> fields;
   std::string parameters;        ///< JSON: what was drawn for each transform
-  std::vector<std::byte> bytes;  ///< the fields end to end
+  std::vector<std::byte> bytes;  ///< the fields end to end, or a PNG file
 };
 
 class Client {
@@ -260,7 +260,9 @@ class Client {
   Result<Stream> open(const OpenOptions& options);
   /// The sample at position `index` of the epoch's order, as trainers receive it, with the parameters that
   /// were drawn for it.
-  Result<SampleView> sample(std::string_view stream, std::uint64_t epoch, std::uint64_t index);
+  /// With `picture`, the name of an image field, SampleView::bytes are a PNG file of that field.
+  Result<SampleView> sample(std::string_view stream, std::uint64_t epoch, std::uint64_t index,
+                            std::string_view picture = {});
   Result<std::string> stats();  ///< JSON
   /// The positions of a group's ranks, as JSON.
   Result<std::string> cursors(std::string_view stream, std::string_view group);
