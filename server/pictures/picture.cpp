@@ -12,7 +12,8 @@ namespace {
 
 /// REQUIRES: RGB.
 Picture enlarge(const Picture& picture, std::int32_t factor) {
-  Picture out{.shape = {.width = picture.shape.width * factor, .height = picture.shape.height * factor}, .pixels = {}};
+  Picture out{.shape = {.width = picture.shape.width * factor, .height = picture.shape.height * factor},
+              .pixels = {}};
   out.pixels.reserve(std::size_t{3} * out.shape.width * out.shape.height);
   for (std::int32_t y = 0; y < out.shape.height; ++y)
     for (std::int32_t x = 0; x < out.shape.width; ++x)

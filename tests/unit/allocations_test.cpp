@@ -249,7 +249,7 @@ TEST_F(FromFiles, ImageCropsTakeNoneButForTheDecodersOwn) {
                 text(pixels::make_jpeg({.width = 200, .height = 150, .progressive = true, .seed = i})));
     folder_.put("png/" + name + ".png",
                 text(server::pictures::encode_png(Bytes(200 * 150 * 3, static_cast<std::uint8_t>(i)),
-                                              {200, 150, 3, false})
+                                                  {200, 150, 3, false})
                          .value()));
   }
   for (const auto& [kind, mallocs] : kMallocsOf)

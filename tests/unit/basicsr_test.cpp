@@ -20,7 +20,7 @@ using Buffer = std::vector<std::uint8_t>;
 
 Buffer png(std::int32_t side, std::uint8_t value) {
   return pictures::encode_png(Buffer(static_cast<std::size_t>(side * side) * 3, value),
-                          {.width = side, .height = side, .channels = 3})
+                              {.width = side, .height = side, .channels = 3})
       .value();
 }
 

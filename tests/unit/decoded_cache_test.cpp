@@ -232,7 +232,8 @@ std::shared_ptr<const Source> image_and_mask(const TempFolder& folder) {
     std::vector<std::uint8_t> gray(static_cast<std::size_t>(width * height));
     for (std::size_t i = 0; i < gray.size(); ++i)
       gray[i] = static_cast<std::uint8_t>((i * static_cast<std::size_t>(seed + 3)) % 21);
-    return text(server::pictures::encode_png(gray, {.width = width, .height = height, .channels = 1}).value());
+    return text(
+        server::pictures::encode_png(gray, {.width = width, .height = height, .channels = 1}).value());
   };
   for (int i = 0; i < 8; ++i) {
     const std::string name = std::to_string(i);
