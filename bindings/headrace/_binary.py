@@ -1,21 +1,17 @@
-"""Finds the server's binary: HEADRACE_BINARY, else the command `headrace` that this package installed."""
+"""Finds the server's binary: HEADRACE_BINARY, else the one inside this package."""
 
 from __future__ import annotations
 
-import functools
-import importlib.metadata
 import os
+from pathlib import Path
 
 from .errors import from_code
 
-
-@functools.cache
-def _installed() -> str:
-    for file in importlib.metadata.files("headrace") or ():
-        if file.parts[-2:] == ("bin", "headrace"):
-            return os.path.normpath(str(file.locate()))
-    raise from_code("ENVIRONMENT", "this installation has no command `headrace`: install the wheel, or set HEADRACE_BINARY to the binary's path")
+_PACKAGED = Path(__file__).parent / "bin" / "headrace"
 
 
 def path() -> str:
-    return os.environ.get("HEADRACE_BINARY") or _installed()
+    named = os.environ.get("HEADRACE_BINARY")
+    if not named and not _PACKAGED.exists():
+        raise from_code("ENVIRONMENT", f"this installation has no server: {_PACKAGED} is missing; install the wheel, or set HEADRACE_BINARY to the binary's path")
+    return named or str(_PACKAGED)

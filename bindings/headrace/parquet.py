@@ -19,8 +19,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .errors import DatasetInvalid, EnvironmentFailed, Error, InvalidArgument
-from .packing import pack
+from . import _pack_command
+from .errors import DatasetInvalid, EnvironmentFailed, InvalidArgument
 
 
 def _pyarrow() -> tuple[Any, Any]:
@@ -115,23 +115,8 @@ def _names(schema: Any) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m headrace.parquet", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("files", nargs="+", help="Parquet files, in the order of their rows")
-    parser.add_argument("out", help="folder of the database, which is created")
-    parser.add_argument("--columns", nargs="+", metavar="NAME", help="the columns to pack (default: all)")
     parser.add_argument("--label", metavar="NAME", help="the column of classes (default: the only ClassLabel, or `label`)")
-    parser.add_argument("--store", choices=("tiled", "encoded", "decoded"), default="tiled", help="as in `headrace pack --help` (default: tiled)")
-    parser.add_argument("--compress", choices=("none", "lz4", "zstd"), default="none", help="as in `headrace pack --help` (default: none)")
-    parser.add_argument("--resize", help="as in `headrace pack --help`")
-    parser.add_argument("--workers", type=int, help="processes that read rows (default: one for each core)")
-    parser.add_argument("--quiet", action="store_true", help="show no progress")
-    given = parser.parse_args(arguments)
-    try:
-        dataset = ParquetDataset(given.files, given.columns, given.label)
-        packed = pack(dataset, given.out, store=given.store, compress=given.compress, resize=given.resize, workers=given.workers, progress=not given.quiet)
-    except Error as error:
-        print(f"headrace: {error}", file=sys.stderr)
-        return 2 if isinstance(error, InvalidArgument) else 3
-    print(f"{packed.samples} samples in {packed.path}: sources: {{NAME: {{type: lmdb, path: {packed.path}}}}}")
-    return 0
+    return _pack_command.run(parser, lambda given: ParquetDataset(given.files, given.columns, given.label), arguments)
 
 
 if __name__ == "__main__":

@@ -242,9 +242,11 @@ void Server::ask_to_stop() {
   stop_.store(true);
 }
 
-void Server::run(int parent_fd) {
+void Server::run(int parent_fd, ServiceManager* manager) {
+  manager_ = manager;
   serve_until([this] { return stop_.load(); }, signals_.get(), parent_fd);
 
+  if (manager_ != nullptr) manager_->stopping();
   deliver_feed_errors();
   log::info("draining: no new batches; waiting at most {} ms for {} clients to release theirs",
             config_.drain_timeout.count(), sessions_->attached());
@@ -309,6 +311,8 @@ void Server::tick(std::uint64_t now_ns) {
   }
   sessions_->tick(now_ns, nanoseconds(config_.evict_after));
   if (status_) status_->tick(now_ns);
+  // Last: a loop that hangs or throws above is not alive.
+  if (manager_ != nullptr) manager_->alive(now_ns);
 }
 
 template <class F>

@@ -20,6 +20,7 @@
 #include "server/session/control.h"
 #include "server/session/directory.h"
 #include "server/session/feeder.h"
+#include "server/session/service_manager.h"
 #include "server/session/sessions.h"
 #include "server/session/share_rows.h"
 #include "server/session/sharing_watch.h"
@@ -35,8 +36,8 @@ class Server {
 
   /// Serves until a signal of stop_signals() (which the caller must have blocked in all threads), a `drain`
   /// request, or the end of `parent_fd`. Then it drains: no new grants, a wait for leases of at most
-  /// drain_timeout.
-  void run(int parent_fd = -1);
+  /// drain_timeout. Tells `manager`, if there is one, that it is alive and when it drains.
+  void run(int parent_fd = -1, ServiceManager* manager = nullptr);
   /// Makes run() drain and return. Any thread may call it.
   void ask_to_stop();
 
@@ -78,6 +79,7 @@ class Server {
   std::stop_source reads_;  ///< cancels network reads of sources
   std::atomic<bool> stop_{false};
   bool parent_ended_ = false;
+  ServiceManager* manager_ = nullptr;  ///< while run() runs
 };
 
 }  // namespace headrace::server::session

@@ -21,6 +21,7 @@
 #include "server/log/log.h"
 #include "server/log/sink.h"
 #include "server/session/server.h"
+#include "server/session/service_manager.h"
 #include "server/verbs/live_line.h"
 #include "server/verbs/verbs.h"
 
@@ -94,9 +95,11 @@ int serve(const ServeArguments& arguments) {
         fmt::format("ready {} {}\n", (*server)->directory().string(), (*server)->metrics_url());
     write_ready_line(arguments.ready_fd, line);
   }
+  session::ServiceManager manager;
+  manager.ready("serving in " + (*server)->directory().string());
   {
     const LiveLine line((*server)->engine(), *sink);
-    (*server)->run(arguments.parent_fd);
+    (*server)->run(arguments.parent_fd, &manager);
   }
   {
     std::optional<std::jthread> guard;

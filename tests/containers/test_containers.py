@@ -164,9 +164,9 @@ def healthy(engine: Engine, name: str) -> bool:
     return works("podman", *engine.engine, "exec", name, *service("server")["healthcheck"]["test"][1:])
 
 
-def test_the_server_adds_at_most_60_mb_to_its_base(engine: Engine, images: dict[str, str]) -> None:
+def test_the_server_adds_at_most_25_mb_to_its_base(engine: Engine, images: dict[str, str]) -> None:
     sizes = {name: json.loads(engine("image", "inspect", name))[0]["Size"] for name in (BASE, images["server"])}
-    assert sizes[images["server"]] - sizes[BASE] <= 60 * MIB, sizes
+    assert sizes[images["server"]] - sizes[BASE] <= 25 * MIB, sizes
 
 
 def test_the_topology_of_compose(engine: Engine, images: dict[str, str], network: None, data: Path, tmp_path: Path) -> None:

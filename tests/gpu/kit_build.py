@@ -113,7 +113,7 @@ def installed_package(tree: Path) -> None:
     found = importlib.util.find_spec("headrace")
     if not found or not found.submodule_search_locations:
         raise Failed(f"{sys.executable} has no package headrace: run `./run build`, then `.venv/bin/python tests/gpu/kit build --from build/release`")
-    shutil.copytree(found.submodule_search_locations[0], tree / "python" / "headrace", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(found.submodule_search_locations[0], tree / "python" / "headrace", ignore=shutil.ignore_patterns("__pycache__", "bin"))  # the server is already in bin/
 
 
 def is_elf(path: Path) -> bool:

@@ -1,0 +1,79 @@
+"""Folders that other loaders' libraries write and read, as datasets for pack()."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from . import _pack_command
+from .errors import DatasetInvalid, EnvironmentFailed, InvalidArgument
+
+
+class FolderDataset:
+    """The samples of a folder.
+
+    folder     as its library wrote it, complete and on this machine
+    columns    the columns to read; None: all
+    label      the column of classes, which becomes `label`
+    """
+
+    format: ClassVar[str]
+    module: ClassVar[str]
+    install: ClassVar[str]
+
+    def __init__(self, folder: str | Path, columns: Sequence[str] | None = None, label: str | None = None) -> None:
+        self._folder = os.fspath(folder)
+        self._label = label
+        self._opened: tuple[int, Any] | None = None  # process, the library's dataset
+        if not os.path.isdir(self._folder):
+            raise DatasetInvalid(f"{self._folder} is not a folder of this machine: expected one that {self.module} wrote; download it first")
+        names = list(first) if len(self) and isinstance(first := self._read(0), dict) else []
+        for name in [*(columns or ()), *([label] if label else ())]:
+            if name not in names:
+                raise InvalidArgument(f"{self._folder} has no column {name!r}; columns: {', '.join(names) or 'none'}")
+        self._columns = None if columns is None else {*columns, *([label] if label else ())}
+
+    def __len__(self) -> int:
+        return len(self._dataset())
+
+    def __getitem__(self, index: int) -> Any:
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        sample = self._read(index)
+        if not isinstance(sample, dict):
+            return sample
+        return {"label" if name == self._label else name: value for name, value in sample.items() if self._columns is None or name in self._columns}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_opened": None}
+
+    def _dataset(self) -> Any:
+        # Each process opens its own: the libraries have threads and open files, which a fork does not copy.
+        if self._opened is None or self._opened[0] != os.getpid():
+            try:
+                library = importlib.import_module(self.module)
+            except ImportError as error:
+                raise EnvironmentFailed(f"{self.format} folders are read by {self.module}: {error}; pip install {self.install}") from error
+            try:
+                self._opened = os.getpid(), self._open(library)
+            except (OSError, ValueError, KeyError, RuntimeError) as error:
+                raise DatasetInvalid(f"{self._folder}: not a readable {self.format} folder: {error}") from error
+        return self._opened[1]
+
+    def _open(self, library: Any) -> Any:
+        """The library's own dataset; files of JPEG and PNG stay as they are."""
+        raise NotImplementedError
+
+    def _read(self, index: int) -> Any:
+        return self._dataset()[index]
+
+
+def command(dataset: type[FolderDataset], name: str, description: str | None, arguments: Sequence[str] | None) -> int:
+    parser = argparse.ArgumentParser(prog=f"python -m headrace.{name}", description=(description or "").split("\n")[0])
+    parser.add_argument("folder", help=f"folder that {dataset.module} wrote, on this machine")
+    parser.add_argument("--label", metavar="NAME", help="the column of classes (default: `label`)")
+    return _pack_command.run(parser, lambda given: dataset(given.folder, given.columns, given.label), arguments)

@@ -1,0 +1,30 @@
+"""The commands that pack the files of other programs: the arguments that they share, and their errors."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from .errors import Error, InvalidArgument
+from .packing import pack
+
+
+def run(parser: argparse.ArgumentParser, dataset: Callable[[argparse.Namespace], Any], arguments: Sequence[str] | None) -> int:
+    """Adds the shared arguments to those of `parser`, packs `dataset(given)`, and returns the exit status."""
+    parser.add_argument("out", help="folder of the database, which is created")
+    parser.add_argument("--columns", nargs="+", metavar="NAME", help="the columns to pack (default: all)")
+    parser.add_argument("--store", choices=("tiled", "encoded", "decoded"), default="tiled", help="as in `headrace pack --help` (default: tiled)")
+    parser.add_argument("--compress", choices=("none", "lz4", "zstd"), default="none", help="as in `headrace pack --help` (default: none)")
+    parser.add_argument("--resize", help="as in `headrace pack --help`")
+    parser.add_argument("--workers", type=int, help="processes that read rows (default: one for each core)")
+    parser.add_argument("--quiet", action="store_true", help="show no progress")
+    given = parser.parse_args(arguments)
+    try:
+        packed = pack(dataset(given), given.out, store=given.store, compress=given.compress, resize=given.resize, workers=given.workers, progress=not given.quiet)
+    except Error as error:
+        print(f"headrace: {error}", file=sys.stderr)
+        return 2 if isinstance(error, InvalidArgument) else 3
+    print(f"{packed.samples} samples in {packed.path}: sources: {{NAME: {{type: lmdb, path: {packed.path}}}}}")
+    return 0

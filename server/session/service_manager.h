@@ -1,0 +1,35 @@
+// Tells the service manager that started this process (systemd) when it is ready, alive and stopping, by the
+// datagrams of sd_notify(3). Without libsystemd, which would add libgcrypt and others to every wheel and
+// image. Does nothing unless NOTIFY_SOCKET is set. Thread safety: one thread at a time.
+#pragma once
+
+#include <sys/un.h>
+
+#include <cstdint>
+#include <string>
+
+#include "clientlib/ring/unique_fd.h"
+
+namespace headrace::server::session {
+
+class ServiceManager {
+ public:
+  /// Reads NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID.
+  ServiceManager();
+
+  void ready(const std::string& status);
+  void stopping();
+  /// To be called at each turn of the main loop: keeps the watchdog from restarting the service.
+  void alive(std::uint64_t now_ns);
+
+ private:
+  void send(const std::string& state);
+
+  ring::UniqueFd socket_;
+  sockaddr_un address_{};
+  socklen_t address_size_ = 0;
+  std::uint64_t watchdog_ns_ = 0;  ///< 0: no watchdog
+  std::uint64_t next_ns_ = 0;
+};
+
+}  // namespace headrace::server::session
