@@ -6,8 +6,6 @@ import http.client
 import io
 import json
 import shutil
-import signal
-import subprocess
 import threading
 import urllib.error
 import urllib.parse
@@ -23,8 +21,7 @@ import pytest
 from children import Child
 from conftest import ServerFactory
 from PIL import Image
-from running import ROOT, Server, headrace_binary, http_get, wait_until
-from terminal import Terminal
+from running import ROOT, Server, http_get, wait_until
 from test_trust import Serve, serve
 from users import NOBODY, as_user, common, needs_root
 
@@ -363,46 +360,3 @@ def test_the_page_needs_no_other_host() -> None:
     page = (ROOT / "server/status/page.html").read_text()
     assert "http://www.w3.org/2000/svg" in page  # a name, not an address that is fetched
     assert [part for part in page.split('"') if part.startswith(("http:", "https:", "//"))] == ["http://www.w3.org/2000/svg"]
-
-
-# --- headrace top
-
-
-def test_top_shows_the_same_in_a_terminal(start_server: ServerFactory, config: dict[str, Any]) -> None:
-    server = start_server(config)
-    with Child(SLOW, server.address) as slow:
-        slow.receive(30)
-        with Terminal(30, 100, "top", "--address", server.address) as top:
-            wait_until(lambda: top.read().count(b"\x1b[H") >= 3 and b"The bottleneck is trainer `slow`" in top.seen, "three pictures of the screen")
-            top.process.send_signal(signal.SIGINT)
-            assert top.process.wait(10) == 0
-            assert top.read().startswith(b"\x1b[?1049h") and top.seen.endswith(b"\x1b[?1049l"), "the terminal is as it was"
-
-
-def test_top_fits_into_a_narrow_terminal_and_survives_an_outage(start_server: ServerFactory, config: dict[str, Any]) -> None:
-    server = start_server(config)
-    name = "a-trainer-with-a-long-name-Ünïcödé-" + 20 * "x"
-    with headrace.Loader(server.address, stream="train", client=name) as loader, \
-         Terminal(9, 70, "top", "--address", server.address, "--timeout", "0.3") as top:
-        next(iter(loader))
-        wait_until(lambda: any("more line" in line for line in top.screen()), "the screen")
-        lines = top.screen()
-        assert max(map(len, lines)) <= 70 and len(lines) == 9
-        top.resize(40, 70)
-        wait_until(lambda: any(line.startswith("  a-traine") for line in top.screen()), "the trainer's row")
-        head = next(line for line in top.screen() if line.startswith("  trainer"))
-        row = next(line for line in top.screen() if line.startswith("  a-traine"))
-        assert len(row) <= 70 and head.index("batches behind") == row.index("-", row.index("%"))
-        server.stop()
-        wait_until(lambda: "The server does not answer; the last figures are below." in top.screen()[0], "the outage")
-        assert any(line.startswith("  a-traine") for line in top.screen()), "the last figures stay"
-
-
-def test_top_prints_once_without_a_terminal(start_server: ServerFactory, config: dict[str, Any]) -> None:
-    server = start_server(config)
-    done = subprocess.run([headrace_binary(), "top", "--address", server.address], capture_output=True, text=True, timeout=30)
-    assert done.returncode == 0 and "\x1b" not in done.stdout
-    assert "1 worker 0% busy" in done.stdout and "No trainer is attached." in done.stdout
-    server.stop()
-    done = subprocess.run([headrace_binary(), "top", "--address", server.address, "--timeout", "0.3"], capture_output=True, text=True, timeout=30)
-    assert done.returncode == 3 and "headrace: SERVER_UNREACHABLE" in done.stderr
