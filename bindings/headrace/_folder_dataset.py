@@ -30,7 +30,7 @@ class FolderDataset:
         self._label = label
         self._opened: tuple[int, Any] | None = None  # process, the library's dataset
         if not os.path.isdir(self._folder):
-            raise DatasetInvalid(f"{self._folder} is not a folder of this machine: expected one that {self.module} wrote; download it first")
+            raise DatasetInvalid(f"{self._folder} is not a folder on this machine: expected a {self.format} folder; download it first")
         names = list(first) if len(self) and isinstance(first := self._read(0), dict) else []
         for name in [*(columns or ()), *([label] if label else ())]:
             if name not in names:
@@ -57,11 +57,11 @@ class FolderDataset:
             try:
                 library = importlib.import_module(self.module)
             except ImportError as error:
-                raise EnvironmentFailed(f"{self.format} folders are read by {self.module}: {error}; pip install {self.install}") from error
+                raise EnvironmentFailed(f"reading {self.format} folders needs {self.install}, which cannot be imported ({error}): run `pip install {self.install}`") from error
             try:
                 self._opened = os.getpid(), self._open(library)
             except (OSError, ValueError, KeyError, RuntimeError) as error:
-                raise DatasetInvalid(f"{self._folder}: not a readable {self.format} folder: {error}") from error
+                raise DatasetInvalid(f"{self._folder} cannot be read as a {self.format} folder: {error}; check that all its files are there") from error
         return self._opened[1]
 
     def _open(self, library: Any) -> Any:
@@ -74,6 +74,6 @@ class FolderDataset:
 
 def command(dataset: type[FolderDataset], name: str, description: str | None, arguments: Sequence[str] | None) -> int:
     parser = argparse.ArgumentParser(prog=f"python -m headrace.{name}", description=(description or "").split("\n")[0])
-    parser.add_argument("folder", help=f"folder that {dataset.module} wrote, on this machine")
+    parser.add_argument("folder", help=f"{dataset.format} folder on this machine")
     parser.add_argument("--label", metavar="NAME", help="the column of classes (default: `label`)")
     return _pack_command.run(parser, lambda given: dataset(given.folder, given.columns, given.label), arguments)

@@ -26,5 +26,5 @@ def run(parser: argparse.ArgumentParser, dataset: Callable[[argparse.Namespace],
     except Error as error:
         print(f"headrace: {error}", file=sys.stderr)
         return 2 if isinstance(error, InvalidArgument) else 3
-    print(f"{packed.samples} samples in {packed.path}: sources: {{NAME: {{type: lmdb, path: {packed.path}}}}}")
+    print(f"packed {packed.samples} samples into {packed.path}; serve it: sources: {{packed: {{type: lmdb, path: {packed.path}}}}}")
     return 0

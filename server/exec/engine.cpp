@@ -93,7 +93,7 @@ Result<std::size_t> Engine::find(const std::string& name) const {
     if (streams_[i]->info().name == name) return i;
     names += (names.empty() ? "" : ", ") + streams_[i]->info().name;
   }
-  return fail(ErrorCode::kNoSuchStream, fmt::format("no stream `{}`; there are: {}", name, names));
+  return fail(ErrorCode::kNoSuchStream, fmt::format("no stream `{}`; expected one of: {}", name, names));
 }
 
 void Engine::run(std::size_t index) {

@@ -151,7 +151,11 @@ class RouteHandler : public CivetHandler {
 
   static bool refuse(mg_connection* connection) {
     try {
-      send(connection, {.status = 405, .body = "expected GET or HEAD\n"}, true);
+      send(connection,
+           {.status = 405,
+            .body = fmt::format("expected GET or HEAD, found {}\n",
+                                mg_get_request_info(connection)->request_method)},
+           true);
     } catch (...) {  // no memory: the connection is closed without a reply
     }
     return true;
@@ -167,7 +171,11 @@ class RouteHandler : public CivetHandler {
     const Endless::One one(endless_);
     if (one.too_many)
       return send(connection,
-                  {.status = 503, .body = "too many readers of live figures: close one of them\n"}, true);
+                  {.status = 503,
+                   .body = fmt::format(
+                       "{} readers of live figures are connected, the most allowed: close one of them\n",
+                       kMostEndless)},
+                  true);
     std::string part = reply.next();
     begun = true;
     send_head(connection, reply, "");

@@ -10,7 +10,8 @@ namespace headrace::server::pictures {
 
 inline constexpr std::int32_t kLineHeight = 12;  ///< pixels
 
-/// Lines no wider than `width` pixels, broken between words where possible; not ASCII: `?`.
+/// Lines no wider than `width` pixels, broken between words where possible. Characters outside ASCII become
+/// `?`.
 std::vector<std::string> wrap(const std::string& text, std::int32_t width);
 
 /// Writes a line, black, with its upper left corner at (x, y). What is outside the picture is cut. REQUIRES:

@@ -1,4 +1,4 @@
-// Pixels that people can look at.
+// An 8-bit image in memory.
 #pragma once
 
 #include <cstdint>

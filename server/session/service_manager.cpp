@@ -33,7 +33,9 @@ ServiceManager::ServiceManager() {
   if (path.empty()) return;
   if ((path.front() != '/' && path.front() != '@') || path.size() >= sizeof address_.sun_path) {
     log::warn(
-        "NOTIFY_SOCKET={}: expected an absolute path or an abstract name (@...); no service manager is told",
+        "NOTIFY_SOCKET={}: expected an absolute path or an abstract name (@...), so the service manager gets "
+        "no "
+        "messages: start the server as a service, or unset the variable",
         path);
     return;
   }
@@ -67,8 +69,10 @@ void ServiceManager::send(const std::string& state) {
   if (!socket_) return;
   const auto* address = reinterpret_cast<const sockaddr*>(&address_);
   if (::sendto(socket_.get(), state.data(), state.size(), MSG_NOSIGNAL, address, address_size_) >= 0) return;
-  log::warn("NOTIFY_SOCKET: the service manager is not told {}: {}", state.substr(0, state.find('\n')),
-            std::strerror(errno));
+  const int why = errno;
+  const char* named = std::getenv("NOTIFY_SOCKET");
+  log::warn("NOTIFY_SOCKET={}: cannot send {} to the service manager: {}", named ? named : "",
+            state.substr(0, state.find('\n')), std::strerror(why));
 }
 
 }  // namespace headrace::server::session

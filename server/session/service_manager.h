@@ -1,6 +1,6 @@
-// Tells the service manager that started this process (systemd) when it is ready, alive and stopping, by the
-// datagrams of sd_notify(3). Without libsystemd, which would add libgcrypt and others to every wheel and
-// image. Does nothing unless NOTIFY_SOCKET is set. Thread safety: one thread at a time.
+// Sends the messages of sd_notify(3) to the service manager that started this process (systemd): it is ready,
+// alive, or stopping. Does not use libsystemd, which would add libgcrypt and others to every wheel and image.
+// Does nothing unless NOTIFY_SOCKET is set. Thread safety: one thread at a time.
 #pragma once
 
 #include <sys/un.h>

@@ -133,7 +133,7 @@ void Sessions::end_disconnected(const std::vector<pollfd>& ready, std::uint64_t 
   for (auto session = sessions_.begin(); session != sessions_.end();) {
     const bool exited = is_ready(session->pidfd.get());
     if (session->attached && (exited || is_ready(session->socket.get()))) {
-      // A client that closes its stream and exits at once does both before we look.
+      // A client that closes its stream and exits at once may do both between two polls.
       const auto last =
           ring::receive_packet(session->socket.get(), std::chrono::milliseconds(0), ring::Descriptors::kDrop);
       if (last && last->bytes == wire::kAttachGoodbye)
@@ -141,7 +141,7 @@ void Sessions::end_disconnected(const std::vector<pollfd>& ready, std::uint64_t 
       else
         session = end(session,
                       exited ? "its process was killed, or exited without closing the stream"
-                             : "its connection ended without a goodbye: its process was probably killed",
+                             : "it did not close the stream: its process was probably killed",
                       now_ns, log::Level::kWarning);
     } else {
       ++session;

@@ -25,7 +25,8 @@ struct StreamSnapshot {
   bool failed = false;
   Error failure;
   publish::Position foremost;
-  /// What `cache: decoded` would need for all samples; nullopt: not known yet, it exists, or would not help.
+  /// Bytes that a cache of all decoded samples would need; nullopt: not known yet, there is one, or it would
+  /// not help.
   std::optional<std::uint64_t> decoded_cache_bytes;
   std::string source_read_ahead;  ///< the source's name; empty: the stream does not prefetch
   io::ReadAhead::Counts reads;

@@ -2,28 +2,33 @@
 
 #include <fmt/format.h>
 
-#include <array>
+#include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 namespace headrace::server::status {
 namespace {
 
-std::string gigabytes(std::uint64_t bytes) {
-  return fmt::format("{:.2g} GB", static_cast<double>(bytes) / 1e9);
+constexpr const char* kMoreCpus =
+    "Give the server more CPUs (`server.threads`, if it does not use all of the machine's)";
+
+/// "2.2GB", as a configuration has it; not less than `bytes`.
+std::string size_in_yaml(std::uint64_t bytes) {
+  const double tenths = std::ceil(static_cast<double>(bytes) / 1e8);
+  return fmt::format("{:g}GB", std::max(1.0, tenths) / 10);
 }
 
 std::string faster_decoding(const CacheSize& cache) {
-  const std::string cores = "Give the server more cores (`server.threads`)";
-  if (!cache.needed) return cores + ", or pack the dataset as tiles (`headrace pack`)";
-  if (*cache.needed <= cache.available)
+  if (cache.needed && *cache.needed <= cache.available)
     return fmt::format(
-        "{}, or keep decoded images in memory: `cache: decoded` would need about {} of the {} that are "
-        "available",
-        cores, gigabytes(*cache.needed), gigabytes(cache.available));
-  return fmt::format(
-      "{}, or pack the dataset as tiles (`headrace pack`); `cache: decoded` would need about {}, and {} are "
-      "available",
-      cores, gigabytes(*cache.needed), gigabytes(cache.available));
+        "{}, or keep decoded images in memory: the source's `cache: {{decoded: {}}}` fits into the {:.1f} GB "
+        "that are available",
+        kMoreCpus, size_in_yaml(*cache.needed), static_cast<double>(cache.available) / 1e9);
+  std::string text = fmt::format("{}, or pack the dataset as tiles (`headrace pack`)", kMoreCpus);
+  if (cache.needed)
+    text += fmt::format("; a cache of all decoded images would need {}, and {:.1f} GB are available",
+                        size_in_yaml(*cache.needed), static_cast<double>(cache.available) / 1e9);
+  return text;
 }
 
 }  // namespace
@@ -41,10 +46,10 @@ const char* doing(const std::string& stage) {
 
 std::string remedy(const std::string& stage, const CacheSize& cache) {
   if (stage == "read")
-    return "Keep the files in memory (`cache: encoded`), read ahead (`io`), or pack the dataset (`headrace "
-           "pack`).";
+    return "Keep the files in memory (the source's `cache: {encoded: SIZE}`), read ahead (`io`), or pack the "
+           "dataset (`headrace pack`).";
   if (stage == "decode") return faster_decoding(cache) + ".";
-  return "Give the server more cores (`server.threads`), or run color transforms on the GPU (`device: gpu`).";
+  return fmt::format("{}, or run color transforms on the GPU (`device: gpu`).", kMoreCpus);
 }
 
 }  // namespace headrace::server::status

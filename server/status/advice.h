@@ -1,4 +1,4 @@
-// What to change if a stage of the workers is the bottleneck.
+// Advice for the stage of the workers that is the bottleneck.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,7 @@ struct CacheSize {
 std::pair<const char*, double> busiest_stage(const nlohmann::json& fractions);
 /// "decoding"
 const char* doing(const std::string& stage);
-/// "Give the server more cores (`server.threads`), or keep decoded images in memory: `cache: decoded` would
-/// need 2.1 GB."
+/// Sentences that say what to change.
 std::string remedy(const std::string& stage, const CacheSize& cache);
 
 }  // namespace headrace::server::status

@@ -52,7 +52,7 @@ std::string workers_are_slow(const std::string& waits, double busy, const json& 
   const std::string slow = fmt::format(
       "The bottleneck is {}: trainer {}, and {} busy {} of the time", stage ? doing(stage) : "the workers",
       waits, workers == 1 ? "the worker was" : fmt::format("the {} workers were", workers), percent(busy));
-  if (!stage) return slow + ". Give the server more cores (`server.threads`).";  // pixels are only moved
+  if (!stage) return slow + ". Give the server more CPUs.";  // pixels are only moved
   const json size = stream.value("decoded_cache_bytes", json());
   const CacheSize cache{size.is_number() ? std::optional(size.get<std::uint64_t>()) : std::nullopt,
                         now.value("memory_available", std::uint64_t{0})};
@@ -110,7 +110,7 @@ Finding finding(const std::string& name, const json& now, const json& before, do
     const bool reads = growth(object_in(stream, "read_ahead"), object_in(past, "read_ahead"), "wait") > 0;
     return {Severity::kNotice,
             fmt::format("Trainer {}, but the workers were busy for only {} of the time: too few batches are "
-                        "made ahead. Raise the stream's `prefetch`{}.",
+                        "made ahead. Raise the stream's `ring.prefetch`{}.",
                         waits, percent(busy), reads ? ", and `io.threads` of its source" : "")};
   }
   if (blocked >= kBlocked)

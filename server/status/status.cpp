@@ -15,7 +15,7 @@
 namespace headrace::server::status {
 namespace {
 
-/// Of epochs and positions.
+/// The largest epoch and position in a query.
 constexpr std::uint64_t kLast = 1'000'000'000'000;
 
 using metrics::HttpReply;

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -211,12 +210,7 @@ void add_sample(CLI::App& app, int& exit_code) {
                        print(*sample);
                      const std::string& path = what->png.empty() ? what->out : what->png;
                      if (path.empty()) return {};
-                     std::ofstream file(path, std::ios::binary);
-                     file.write(reinterpret_cast<const char*>(sample->bytes.data()),
-                                static_cast<std::streamsize>(sample->bytes.size()));
-                     if (!file.flush())
-                       return fail(ErrorCode::kEnvironment, fmt::format("{} cannot be written", path));
-                     return {};
+                     return write_file(path, sample->bytes);
                    });
   verb->add_option("--stream", what->stream, "The sample's stream")->required();
   verb->add_option("--epoch", what->epoch, "Epoch (default: 0)")->check(kNumber);

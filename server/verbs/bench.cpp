@@ -211,14 +211,13 @@ std::string advice(const json& runs, const std::string& stream) {
   double other = 1;
   for (const json& part : run.at("stage_share")) other -= part.get<double>();
   std::string text = fmt::format(
-      "Stream {} makes {:.0f} samples/s with {} worker{}. A trainer that uses fewer is the bottleneck "
-      "itself; "
-      "one that could use more waits for data.\n",
+      "Stream {} makes {:.0f} samples/s with {} worker{}. A trainer that needs fewer does not wait; one "
+      "that needs more does.\n",
       stream, rate, run.at("workers").get<unsigned>(), run.at("workers").get<unsigned>() == 1 ? "" : "s");
   if (!stage || other > share) {
     text += fmt::format(
-        "Most of the workers' time ({:.0f}%) goes into handing over batches. Raise batch_size; with several "
-        "trainers on the same CPUs, they need this time themselves.\n",
+        "Most of the workers' time ({:.0f}%) goes into handing over batches. Raise `batch_size`, so that "
+        "fewer are handed over.\n",
         100 * other);
   } else {
     const json size = run.at("decoded_cache_bytes");
@@ -231,9 +230,8 @@ std::string advice(const json& runs, const std::string& stream) {
   for (const json& with : runs)
     if (with.at("clients").get<unsigned>() > 0 && with.at("samples_per_second").get<double>() < 0.9 * rate) {
       text += fmt::format(
-          "With {} client{} on the same CPUs, it makes {:.0f} samples/s: the trainers' own work competes "
-          "with "
-          "the workers for CPUs.\n",
+          "With {} client{} on the same CPUs, it makes {:.0f} samples/s: clients and workers compete "
+          "for them.\n",
           with.at("clients").get<unsigned>(), with.at("clients").get<unsigned>() == 1 ? "" : "s",
           with.at("samples_per_second").get<double>());
       break;
@@ -248,8 +246,8 @@ int bench(const BenchArguments& arguments) {
   if (!config->streams.contains(arguments.stream)) {
     std::string names;
     for (const auto& [name, stream] : config->streams) names += (names.empty() ? "" : ", ") + name;
-    return report(
-        {ErrorCode::kNoSuchStream, fmt::format("no stream `{}`; there are: {}", arguments.stream, names)});
+    return report({ErrorCode::kNoSuchStream,
+                   fmt::format("no stream `{}`; expected one of: {}", arguments.stream, names)});
   }
   // A separate server for the bench: its own directory, one stream, no HTTP port, as many lanes as clients.
   const auto folder = ScratchFolder::make("headrace-bench-");

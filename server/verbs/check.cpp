@@ -31,7 +31,7 @@ using nlohmann::json;
 
 static_assert(config::kMaxStreams == exec::Engine::kMaxStreams);
 
-/// What is printed as it is found or, with --json, its warnings.
+/// Prints findings at once or, with --json, collects the warnings among them.
 class Told {
  public:
   explicit Told(bool as_json) : as_json_(as_json) {}
@@ -197,7 +197,7 @@ std::string room_of(const session::CacheUse& use) {
   const auto counts = arena.counts();
   const std::string head = fmt::format("{}: {}", arena.name(), megabytes(arena.budget()));
   if (counts.samples == 0)
-    return fmt::format("{}\n  warning: it took none of the samples that were tried: {}", head,
+    return fmt::format("{}\n  warning: it kept none of the samples that were tried: {}", head,
                        counts.misses > 0 ? "they are bad, or larger than it" : "none was requested from it");
   const double each = static_cast<double>(arena.used()) / static_cast<double>(counts.samples);
   return fmt::format(
@@ -253,7 +253,10 @@ int check(const CheckArguments& arguments) {
         print_device_split(told, chain.transforms, transform::prefix_length(chain));
       }
     if (!info.live && info.batch_size > info.samples)
-      told.line("  warning: an epoch is one batch that is not full\n");
+      told.line(
+          "  warning: batch_size {} is larger than an epoch of {} samples: each epoch is one incomplete "
+          "batch\n",
+          info.batch_size, info.samples);
     // The samples of a live stream are yet to come.
     if (!info.live)
       if (auto sound = check_samples(told, setup, *config, arguments.all); !sound)
@@ -291,8 +294,10 @@ int check(const CheckArguments& arguments) {
   if (const std::string lacking = session::short_of_memory(*assembly); !lacking.empty()) {
     told.line("warning: {}\n", lacking);
   } else if (2 * most + beside > headroom.bytes) {
-    told.line("warning: a restart beside living clients needs {}, more than there is\n",
-              megabytes(2 * most + beside));
+    told.line(
+        "warning: a restart while all clients are attached needs {}, {} are available: lower "
+        "ring.max_clients or ring.prefetch\n",
+        megabytes(2 * most + beside), megabytes(headroom.bytes));
   }
   if (auto usable = session::Directory::check(config->server.directory); !usable)
     return report(usable.error());

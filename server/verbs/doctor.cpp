@@ -238,7 +238,8 @@ void print_json(const std::vector<Checkup>& found) {
 int doctor(ConfigArguments& arguments, bool as_json) {
   const bool with_data = !arguments.file.empty();
   if (!with_data && !arguments.settings.empty())
-    return report({ErrorCode::kInvalidArgument, "--set changes a configuration: name its file"});
+    return report(
+        {ErrorCode::kInvalidArgument, "--set needs a configuration: headrace doctor FILE --set KEY=VALUE"});
   Result<config::Config> config = with_data ? arguments.load() : config::Config{};
   if (!config) return report(config.error());
   if (!with_data) config->server.directory = config::default_directory(config::process_environment());

@@ -2,10 +2,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 
 #include "server/pack/survey.h"
 #include "server/source/formats/lmdb.h"
@@ -123,10 +123,7 @@ void print(const std::string& path, const json& what) {
 Result<void> write_sheet(const source::Source& source, const std::string& path) {
   const auto sheet = pack::contact_sheet(source);
   if (!sheet) return fail(sheet.error());
-  std::ofstream file(path, std::ios::binary);
-  file.write(reinterpret_cast<const char*>(sheet->data()), static_cast<std::streamsize>(sheet->size()));
-  if (!file.flush()) return fail(ErrorCode::kEnvironment, fmt::format("{} cannot be written", path));
-  return {};
+  return write_file(path, std::as_bytes(std::span(*sheet)));
 }
 
 Result<json> gather(const InspectArguments& arguments) {

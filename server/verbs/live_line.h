@@ -1,4 +1,4 @@
-// What a server does, in one line below the log of its terminal.
+// Shows the server's state in one line below the log on a terminal.
 #pragma once
 
 #include <memory>

@@ -6,6 +6,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -37,6 +38,15 @@ void add_json(CLI::App& verb, bool& as_json) {
 
 void print_as_json(const nlohmann::json& document) {
   fmt::print("{}\n", document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+}
+
+Result<void> write_file(const std::string& path, std::span<const std::byte> bytes) {
+  errno = 0;
+  std::ofstream file(path, std::ios::binary);
+  file.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  if (file.flush()) return {};
+  return fail(ErrorCode::kEnvironment, fmt::format("cannot write {}: {}; name another file", path,
+                                                   std::strerror(errno ? errno : EIO)));
 }
 
 std::string count_of_classes(std::size_t classes) {

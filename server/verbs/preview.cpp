@@ -2,10 +2,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -76,8 +76,9 @@ class Preview {
         if (!maker_.plans()[field].plan) continue;
         if (epoch == 0) out.push_back({original(*shown, field)});
         out[row++].push_back(
-            shown ? drawn(*shown, field, epoch)
-                  : Cell{.picture = {}, .caption = {fmt::format("epoch {}: not drawn", epoch)}});
+            shown
+                ? drawn(*shown, field, epoch)
+                : Cell{.picture = {}, .caption = {fmt::format("epoch {}: left out by the sampler", epoch)}});
       }
     }
     return out;
@@ -133,14 +134,17 @@ Result<const exec::StreamSetup*> choose(const session::Assembly& assembly, std::
   const auto found = std::find(names.begin(), names.end(), name);
   if (found == names.end())
     return fail(ErrorCode::kNoSuchStream,
-                fmt::format("no stream `{}`: choose by --stream: {}", name, fmt::join(names, ", ")));
+                fmt::format("no stream `{}`; expected one of: {}", name, fmt::join(names, ", ")));
   const exec::StreamSetup& setup = assembly.streams[static_cast<std::size_t>(found - names.begin())];
   if (setup.info.live)
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("stream `{}` has samples only while a process feeds it", name));
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format("stream `{}` cannot be shown, because another process feeds it: choose another --stream",
+                    name));
   const auto& plans = setup.maker->plans();
   if (std::none_of(plans.begin(), plans.end(), [](const auto& plan) { return plan.plan.has_value(); }))
-    return fail(ErrorCode::kInvalidArgument, fmt::format("stream `{}` has no image field", name));
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("stream `{}` has no image field: choose another --stream", name));
   return &setup;
 }
 
@@ -164,12 +168,11 @@ Result<std::string> preview(const PreviewArguments& arguments) {
   if (!sheet) return fail(sheet.error());
   const auto file = pictures::encode_png(sheet->pixels, sheet->shape);
   if (!file) return fail(file.error());
-  std::ofstream stream(arguments.out, std::ios::binary);
-  stream.write(reinterpret_cast<const char*>(file->data()), static_cast<std::streamsize>(file->size()));
-  if (!stream.flush())
-    return fail(ErrorCode::kEnvironment, fmt::format("{} cannot be written", arguments.out));
-  return fmt::format("{}: {} samples of stream {} in {} epochs, {} x {} pixels", arguments.out, samples,
-                     (*setup)->info.name, arguments.epochs, sheet->shape.width, sheet->shape.height);
+  if (auto written = write_file(arguments.out, std::as_bytes(std::span(*file))); !written)
+    return fail(written.error());
+  return fmt::format("{}: {} sample{} of stream {} in {} epoch{}, {} x {} pixels", arguments.out, samples,
+                     samples == 1 ? "" : "s", (*setup)->info.name, arguments.epochs,
+                     arguments.epochs == 1 ? "" : "s", sheet->shape.width, sheet->shape.height);
 }
 
 }  // namespace

@@ -202,7 +202,7 @@ Result<void> show(Client& client, bool live, bool as_json) {
     }
     std::vector<std::string> drawn;
     if (!stats) {
-      drawn.emplace_back("The server does not answer; the last figures are below. Trying again:");
+      drawn.emplace_back("No answer from the server; the figures below are the last ones. Trying again:");
       add_wrapped(drawn, stats.error().message, width);
       drawn.emplace_back();
     }

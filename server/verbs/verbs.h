@@ -3,7 +3,9 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cstddef>
 #include <nlohmann/json_fwd.hpp>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -37,6 +39,9 @@ int report(const Error& error);
 void add_json(CLI::App& verb, bool& as_json);
 /// Prints a document on stdout.
 void print_as_json(const nlohmann::json& document);
+
+/// kEnvironment: with the reason.
+Result<void> write_file(const std::string& path, std::span<const std::byte> bytes);
 
 /// "1 class", "10 classes".
 std::string count_of_classes(std::size_t classes);

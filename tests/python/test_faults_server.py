@@ -347,7 +347,7 @@ def test_check_counts_samples_and_compares_the_ring_with_the_memory(basic_config
     assert "60 samples, 3 classes" in answer.stdout and "available" in answer.stdout
     assert "warning" not in answer.stdout
     larger = run("check", str(path), "--set", "streams.train.batch_size=100")
-    assert "an epoch is one batch that is not full" in larger.stdout
+    assert "each epoch is one incomplete batch" in larger.stdout
 
 
 def test_output_that_cannot_be_written_is_an_error(basic_config: dict[str, Any], tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def test_the_watchdog_is_the_main_loops_and_no_other_threads(basic_config: dict[
 def test_a_manager_that_is_not_there_is_named_and_changes_nothing(basic_config: dict[str, Any], tmp_path: Path) -> None:
     server = Server(basic_config, tmp_path, env={"NOTIFY_SOCKET": str(tmp_path / "none")}).wait_ready()
     assert server.stop() == 0
-    assert "NOTIFY_SOCKET: the service manager is not told READY=1: No such file or directory" in server.output()
+    assert "cannot send READY=1 to the service manager: No such file or directory" in server.output()
 
 
 def test_other_processes_watchdogs_and_addresses_are_ignored(basic_config: dict[str, Any], tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def test_a_preview_shows_the_rows_of_several_epochs(start_server: ServerFactory,
     out = tmp_path / "sheet.png"
     done = run("preview", written(tmp_path, config), "-o", out, "--samples", 1, "--epochs", 3, "--side", SIDE)
     assert done.returncode == 0, done.stderr
-    assert re.fullmatch(rf"{re.escape(str(out))}: 1 samples of stream train in 3 epochs, 296 x \d+ pixels\n", done.stdout)
+    assert re.fullmatch(rf"{re.escape(str(out))}: 1 sample of stream train in 3 epochs, 296 x \d+ pixels\n", done.stdout)
     sheet = np.asarray(Image.open(out))
     assert sheet.shape[1:] == (MARGIN + 4 * (SIDE + MARGIN), 3)
     server = start_server(config)
@@ -90,8 +90,8 @@ def test_small_images_are_enlarged_by_whole_factors(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("arguments", "why"), [
-    (["--stream", "none"], "NO_SUCH_STREAM: no stream `none`: choose by --stream: train"),
-    (["-o", "/nowhere/sheet.png"], "ENVIRONMENT: /nowhere/sheet.png cannot be written"),
+    (["--stream", "none"], "NO_SUCH_STREAM: no stream `none`; expected one of: train"),
+    (["-o", "/nowhere/sheet.png"], "ENVIRONMENT: cannot write /nowhere/sheet.png: No such file or directory"),
     (["--samples", "0"], "--samples: Value 0 not in range"),
 ])
 def test_a_preview_that_cannot_be_made_says_why(config: dict[str, Any], tmp_path: Path, arguments: list[str], why: str) -> None:
@@ -145,7 +145,7 @@ def test_bench_says_what_limits_a_stream(config: dict[str, Any], tmp_path: Path)
     done = run("bench", path, "--stream", "train", "--clients", "0", "--seconds", "0.5", "--advise")
     assert done.returncode == 0, done.stderr
     assert re.search(r"Stream train makes \d+ samples/s with 1 worker\.", done.stdout)
-    assert re.search(r"The limit is transforming: \d+% of the workers' time; without it, up to \d+ samples/s\. Give the server more cores", done.stdout)
+    assert re.search(r"The limit is transforming: \d+% of the workers' time; without it, up to \d+ samples/s\. Give the server more CPUs", done.stdout)
     as_json = json.loads(run("bench", path, "--stream", "train", "--clients", "0", "--seconds", "0.5", "--advise", "--json").stdout)
     assert "The limit is transforming" in as_json["advice"]
     # 60 images of 3 bytes a pixel

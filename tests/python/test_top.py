@@ -42,7 +42,7 @@ def test_top_fits_into_a_narrow_terminal_and_survives_an_outage(start_server: Se
         row = next(line for line in top.screen() if line.startswith("  a-traine"))
         assert len(row) <= 70 and head.index("batches behind") == row.index("-", row.index("%"))
         server.stop()
-        wait_until(lambda: "The server does not answer; the last figures are below." in top.screen()[0], "the outage")
+        wait_until(lambda: "No answer from the server; the figures below are the last ones." in top.screen()[0], "the outage")
         assert any(line.startswith("  a-traine") for line in top.screen()), "the last figures stay"
 
 

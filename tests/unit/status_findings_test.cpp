@@ -62,9 +62,9 @@ TEST(Findings, BusyWorkersAreTheBottleneckWithWhatTheyDoMost) {
   const json now = stats(json::array({client("a", 12)}), 0, 29, stages);
   EXPECT_EQ(
       said(now, json::object(), 15),
-      "The bottleneck is decoding: trainer `a` waited 80% of the last 15 s, and the 2 workers were "
-      "busy 97% of the time, 70% of it decoding. Give the server more cores (`server.threads`), or pack "
-      "the dataset as tiles (`headrace pack`).");
+      "The bottleneck is decoding: trainer `a` waited 80% of the last 15 s, and the 2 workers were busy "
+      "97% of the time, 70% of it decoding. Give the server more CPUs (`server.threads`, if it does not "
+      "use all of the machine's), or pack the dataset as tiles (`headrace pack`).");
   EXPECT_EQ(finding("train", now, json::object(), 15).severity, Severity::kProblem);
   // Before, they did something else.
   const json before =
@@ -77,15 +77,13 @@ TEST(Findings, ACacheOfDecodedImagesIsProposedWithItsSize) {
       stats(json::array({client("a", 12)}), 0, 29, {{"read", 0.0}, {"decode", 9.0}, {"transform", 1.0}});
   now["streams"]["train"]["decoded_cache_bytes"] = 2'140'000'000;
   now["memory_available"] = 24'000'000'000;
-  EXPECT_THAT(
-      said(now, json::object(), 15),
-      HasSubstr("or keep decoded images in memory: `cache: decoded` would need about 2.1 GB of the 24 GB "
-                "that are available."));
+  EXPECT_THAT(said(now, json::object(), 15),
+              HasSubstr("or keep decoded images in memory: the source's `cache: {decoded: 2.2GB}` fits into "
+                        "the 24.0 GB that are available."));
   now["memory_available"] = 1'000'000'000;
-  EXPECT_THAT(
-      said(now, json::object(), 15),
-      HasSubstr("or pack the dataset as tiles (`headrace pack`); `cache: decoded` would need about 2.1 GB, "
-                "and 1 GB are available."));
+  EXPECT_THAT(said(now, json::object(), 15),
+              HasSubstr("or pack the dataset as tiles (`headrace pack`); a cache of all decoded images would "
+                        "need 2.2GB, and 1.0 GB are available."));
 }
 
 TEST(Findings, WorkersThatOnlyMovePixelsHaveNoStages) {
@@ -96,13 +94,13 @@ TEST(Findings, WorkersThatOnlyMovePixelsHaveNoStages) {
 TEST(Findings, IdleWorkersAreNotTheBottleneck) {
   const std::string text = said(stats(json::array({client("a", 30)}), 0, 20));
   EXPECT_THAT(text, HasSubstr("busy for only 17%"));
-  EXPECT_THAT(text, HasSubstr("`prefetch`"));
+  EXPECT_THAT(text, HasSubstr("`ring.prefetch`"));
 }
 
 TEST(Findings, WaitsForReadsAreNamed) {
   json now = stats(json::array({client("a", 30)}), 0, 20);
   now["streams"]["train"]["read_ahead"]["wait"] = 5;
-  EXPECT_THAT(said(now), HasSubstr("`prefetch`, and `io.threads` of its source"));
+  EXPECT_THAT(said(now), HasSubstr("`ring.prefetch`, and `io.threads` of its source"));
 }
 
 TEST(Findings, ASlowFeedIsTheBottleneck) {
