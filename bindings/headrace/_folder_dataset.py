@@ -36,6 +36,7 @@ class FolderDataset:
             if name not in names:
                 raise InvalidArgument(f"{self._folder} has no column {name!r}; columns: {', '.join(names) or 'none'}")
         self._columns = None if columns is None else {*columns, *([label] if label else ())}
+        _pack_command.check_label(names if self._columns is None else self._columns, label, self._folder)
 
     def __len__(self) -> int:
         return len(self._dataset())

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from .errors import Error, InvalidArgument
 from .packing import pack
+
+
+def check_label(columns: Collection[str], label: str | None, where: str) -> None:
+    """The column `label` becomes the field `label`, so no other column may have that name."""
+    if label not in (None, "label") and "label" in columns:
+        raise InvalidArgument(f"{where}: columns {label!r} and 'label' would both become the field `label`: choose the columns to pack without one of them (columns=, --columns)")
 
 
 def run(parser: argparse.ArgumentParser, dataset: Callable[[argparse.Namespace], Any], arguments: Sequence[str] | None) -> int:

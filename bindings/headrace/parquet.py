@@ -65,6 +65,7 @@ class ParquetDataset:
         if label is None and len(classes) > 1 and "label" not in classes:
             raise InvalidArgument(f"{self._files[0]} has several columns of classes: choose one with label: {', '.join(classes)}")
         self._columns = [name for name in schema.names if columns is None or name in columns or name == label]
+        _pack_command.check_label(self._columns, self._label, self._files[0])
         names = classes.get(self._label, {}).get("names")
         self.classes: list[str] | None = list(names) if names else None
         self._read: tuple[int, int, Any] | None = None  # process, row group, its rows

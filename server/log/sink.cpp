@@ -25,6 +25,7 @@ namespace {
 
 std::atomic<std::uint64_t> dropped{0};
 
+constexpr std::string_view kCut = " ...";
 const std::string kClearLine = "\r\033[K";
 
 std::string_view color_of(spdlog::level::level_enum level) {
@@ -116,9 +117,16 @@ void Sink::set_format(Format format) {
   format_ = format;
 }
 
+bool Sink::in_foreground() const {
+  if (!colored_) return false;
+  const pid_t group = ::tcgetpgrp(fd_);
+  return group < 0 || group == ::getpgrp();  // < 0: not the terminal that controls this process
+}
+
 void Sink::set_live_line(std::string line) {
   const std::scoped_lock lock(mutex_);
-  if (!colored_ || line == live_line_) return;
+  if (!in_foreground() || format_ == Format::kJson) line.clear();
+  if (line == live_line_) return;
   live_line_ = std::move(line);
   if (!rest_.empty() && !write_some(rest_)) return;
   rest_ = kClearLine + live_line_;
@@ -149,13 +157,21 @@ std::string Sink::as_json(const spdlog::details::log_msg& record) {
               {"message", std::string(record.payload.data(), record.payload.size())}};
   const auto text = [&] { return object.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n"; };
   std::string line = text();
-  for (auto& message = object["message"].get_ref<std::string&>(); line.size() > PIPE_BUF; line = text())
-    message.resize(message.size() / 2);
+  if (line.size() <= PIPE_BUF) return line;
+  const std::string whole = object["message"].get<std::string>();
+  std::size_t kept = whole.size();
+  while (line.size() > PIPE_BUF) {  // escapes make a line longer than its message
+    kept -= std::min(kept, line.size() - PIPE_BUF + kCut.size());
+    while (kept > 0 && (static_cast<unsigned char>(whole[kept]) & 0xC0) == 0x80) --kept;
+    object["message"] = whole.substr(0, kept).append(kCut);
+    line = text();
+  }
   return line;
 }
 
 bool Sink::write(const spdlog::details::log_msg& record) {
   std::string text = format_ == Format::kJson ? as_json(record) : as_text(record);
+  if (!live_line_.empty() && !in_foreground()) live_line_.clear();  // another program has the terminal now
   if (!live_line_.empty()) text = kClearLine + text + live_line_;
   if (!rest_.empty() && !write_some(rest_)) return false;
   rest_ = std::move(text);

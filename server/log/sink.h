@@ -25,7 +25,8 @@ class Sink final : public spdlog::sinks::base_sink<std::mutex> {
   ~Sink() override;
   /// How further lines are written. A JSON line is an object of at most 4,096 bytes: longer messages are cut.
   void set_format(Format format);
-  /// On a terminal, keeps this line below the last one that was logged; empty: none.
+  /// Keeps this line below the last one that was logged, on a terminal, while this process is in its
+  /// foreground; empty: none.
   void set_live_line(std::string line);
   [[nodiscard]] bool is_terminal() const { return colored_; }
   /// Does what the destructor does, for a process that ends without it, as by std::_Exit.
@@ -40,6 +41,7 @@ class Sink final : public spdlog::sinks::base_sink<std::mutex> {
  private:
   enum class Kind : std::uint8_t { kDirect, kSocket, kPolled };
 
+  [[nodiscard]] bool in_foreground() const;
   bool write(const spdlog::details::log_msg& record);
   std::string as_text(const spdlog::details::log_msg& record);
   [[nodiscard]] static std::string as_json(const spdlog::details::log_msg& record);

@@ -4,15 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <cstring>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 namespace headrace::server::metrics {
 namespace {
 
-constexpr std::size_t kMostParameters = 16;
 constexpr std::size_t kLongest = 256;  ///< bytes of a name or value, which messages may repeat
 
 bool is_utf8(const std::string& text) {
@@ -24,17 +21,17 @@ bool is_utf8(const std::string& text) {
   }
 }
 
-Result<std::string> decoded(const char* text) {
-  std::string out(text == nullptr ? 0 : std::strlen(text) + 1, '\0');
-  const int size = out.empty() ? 0
-                               : mg_url_decode(text, static_cast<int>(out.size() - 1), out.data(),
-                                               static_cast<int>(out.size()), 1);
+Result<std::string> decoded(std::string_view text) {
+  std::string out(text.size() + 1, '\0');
+  const int size =
+      mg_url_decode(text.data(), static_cast<int>(text.size()), out.data(), static_cast<int>(out.size()), 1);
   out.resize(static_cast<std::size_t>(std::max(0, size)));
   if (out.size() > kLongest)
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("expected names and values of at most {} bytes in the query, found {}", kLongest,
                             out.size()));
-  if (!is_utf8(out)) return fail(ErrorCode::kInvalidArgument, "the query is not UTF-8");
+  if (!is_utf8(out) || out.find('\0') != std::string::npos)
+    return fail(ErrorCode::kInvalidArgument, "expected UTF-8 text without NUL in the query");
   return out;
 }
 
@@ -46,13 +43,16 @@ std::string names_of(const std::vector<HttpParameter>& known) {
 
 }  // namespace
 
-Result<HttpParameters> parse_query(std::string query, const std::vector<HttpParameter>& known) {
-  std::array<mg_header, kMostParameters> fields{};
-  const int count = query.empty() ? 0 : mg_split_form_urlencoded(query.data(), fields.data(), fields.size());
+Result<HttpParameters> parse_query(std::string_view query, const std::vector<HttpParameter>& known) {
   HttpParameters found;
-  for (int i = 0; i < count; ++i) {
-    auto name = decoded(fields[i].name), value = decoded(fields[i].value);
+  while (!query.empty()) {
+    const std::string_view pair = query.substr(0, query.find('&'));
+    query.remove_prefix(std::min(query.size(), pair.size() + 1));
+    if (pair.empty()) continue;
+    const std::size_t equals = std::min(pair.find('='), pair.size());
+    auto name = decoded(pair.substr(0, equals));
     if (!name) return fail(name.error());
+    auto value = decoded(pair.substr(std::min(equals + 1, pair.size())));
     if (!value) return fail(value.error());
     const bool is_known =
         std::any_of(known.begin(), known.end(), [&](const HttpParameter& one) { return one.name == *name; });

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "headrace/error.h"
@@ -16,7 +17,7 @@ struct HttpParameter {
 
 using HttpParameters = std::map<std::string, std::string>;  ///< decoded values by name
 
-/// kInvalidArgument: an unknown, repeated, empty or missing parameter, or a value that is not UTF-8.
-Result<HttpParameters> parse_query(std::string query, const std::vector<HttpParameter>& known);
+/// kInvalidArgument: an unknown, repeated, empty or missing parameter, or text that is not UTF-8.
+Result<HttpParameters> parse_query(std::string_view query, const std::vector<HttpParameter>& known);
 
 }  // namespace headrace::server::metrics

@@ -17,16 +17,16 @@ Result<std::vector<std::uint8_t>> encode_png(std::span<const std::uint8_t> pixel
   };
   if (!context) return refuse(SPNG_EMEM);
   constexpr int kLevel = 3;
-  spng_set_option(context.get(), SPNG_ENCODE_TO_BUFFER, 1);
-  spng_set_option(context.get(), SPNG_IMG_COMPRESSION_LEVEL, kLevel);
+  int code = spng_set_option(context.get(), SPNG_ENCODE_TO_BUFFER, 1);
+  if (code == 0) code = spng_set_option(context.get(), SPNG_IMG_COMPRESSION_LEVEL, kLevel);
   spng_ihdr head{};
   head.width = static_cast<std::uint32_t>(shape.width);
   head.height = static_cast<std::uint32_t>(shape.height);
   head.color_type = shape.channels == 1 ? SPNG_COLOR_TYPE_GRAYSCALE : SPNG_COLOR_TYPE_TRUECOLOR;
   head.bit_depth = 8;
-  spng_set_ihdr(context.get(), &head);
-  int code =
-      spng_encode_image(context.get(), pixels.data(), pixels.size(), SPNG_FMT_PNG, SPNG_ENCODE_FINALIZE);
+  if (code == 0) code = spng_set_ihdr(context.get(), &head);
+  if (code == 0)
+    code = spng_encode_image(context.get(), pixels.data(), pixels.size(), SPNG_FMT_PNG, SPNG_ENCODE_FINALIZE);
   if (code != 0) return refuse(code);
   std::size_t size = 0;
   const std::unique_ptr<std::uint8_t, decltype(&std::free)> file(

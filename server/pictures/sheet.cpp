@@ -1,5 +1,7 @@
 #include "server/pictures/sheet.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -49,6 +51,13 @@ Result<Picture> sheet(const std::vector<std::vector<Cell>>& rows, std::int32_t s
     height += heights.back();
   }
   const std::int32_t width = kMargin + static_cast<std::int32_t>(columns) * (side + kMargin);
+  constexpr std::int64_t kMostPixels = 100'000'000;
+  if (const std::int64_t pixels = std::int64_t{width} * height; pixels > kMostPixels)
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format(
+            "the sheet would have {} megapixels, at most {} are possible: ask for fewer or smaller pictures",
+            pixels / 1'000'000, kMostPixels / 1'000'000));
   Picture out{.shape = {.width = width, .height = height}, .pixels = {}};
   out.pixels.assign(std::size_t{3} * width * height, 255);
   std::int32_t y = kMargin;

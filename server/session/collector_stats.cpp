@@ -1,8 +1,11 @@
 // The statistics as JSON: for `headrace stats` and `ls`, and for clients that ask why they wait.
 #include <unistd.h>
 
+#include <atomic>
+#include <cstdint>
 #include <nlohmann/json.hpp>
 
+#include "clientlib/ring/futex.h"
 #include "clientlib/ring/segment.h"
 #include "headrace/version.h"
 #include "server/session/cache_metrics.h"
@@ -10,6 +13,21 @@
 #include "server/session/stream_snapshot.h"
 
 namespace headrace::server::session {
+
+namespace {
+
+/// At most a second old: reading a cgroup's statistics takes milliseconds on large machines.
+std::uint64_t memory_available() {
+  constexpr std::uint64_t kSecond = 1'000'000'000;
+  static std::atomic<std::uint64_t> bytes{0}, read_ns{0};
+  const std::uint64_t now = ring::monotonic_ns();
+  std::uint64_t before = read_ns.load();
+  if ((before == 0 || now - before > kSecond) && read_ns.compare_exchange_strong(before, now))
+    bytes = ring::memory_headroom().bytes;
+  return bytes;
+}
+
+}  // namespace
 
 nlohmann::json Collector::stats() const {
   nlohmann::json streams = nlohmann::json::object();
@@ -102,7 +120,7 @@ nlohmann::json Collector::stats() const {
           {"pid", ::getpid()},
           {"caches", caches_as_json(caches_)},
           {"workers", engine_.threads()},
-          {"memory_available", ring::memory_headroom().bytes},
+          {"memory_available", memory_available()},
           {"busy_seconds", static_cast<double>(engine_.busy_ns()) * 1e-9},
           {"streams", streams}};
 }

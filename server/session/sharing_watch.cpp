@@ -17,6 +17,14 @@ constexpr double kIdle = 0.1;
 /// Fewer samples say nothing: they may have been decoded ahead.
 constexpr std::uint64_t kFewest = 100;
 
+/// How many of the rows before it the foremost job has received.
+std::uint64_t received(const SharingWatch::Figures& figures) {
+  std::map<std::string, std::uint64_t> granted;
+  std::uint64_t most = 0;
+  for (const SharingWatch::Job& job : figures.jobs) most = std::max(most, granted[job.name] += job.granted);
+  return std::min(most, *figures.foremost);
+}
+
 }  // namespace
 
 SharingWatch::SharingWatch(const std::vector<std::string>& streams, bool broadcast)
@@ -35,7 +43,7 @@ SharingWatch::Total SharingWatch::total() const {
 
 std::optional<double> SharingWatch::seconds_since(std::uint64_t now_ns, std::uint64_t row) const {
   const std::scoped_lock lock(mutex_);
-  if (path_.empty() || (row < path_.front().second && !begins_before_path_)) return std::nullopt;
+  if (path_.empty() || row < begin_row_) return std::nullopt;
   if (row >= path_.back().second) return 0;
   // The first check that found the foremost job beyond.
   const auto beyond =
@@ -49,15 +57,12 @@ std::optional<std::string> SharingWatch::check(std::uint64_t now_ns, const Figur
   const std::scoped_lock lock(mutex_);
   // If the foremost job left, another one, which was elsewhere, begins a path of its own.
   const bool left = figures.foremost && !path_.empty() && *figures.foremost < path_.back().second;
-  if (left || !figures.foremost) {
-    path_.clear();
-    begins_before_path_ = !left;
-  }
+  if (left || !figures.foremost) path_.clear();
+  if (path_.empty() && figures.foremost) begin_row_ = *figures.foremost - (left ? 0 : received(figures));
   if (figures.foremost && (path_.empty() || *figures.foremost != path_.back().second))
     path_.emplace_back(now_ns, *figures.foremost);
   if (path_.size() > kMostSteps) {
     path_.pop_front();
-    begins_before_path_ = true;
   }
   std::map<std::string, std::uint64_t> granted;
   for (const Job& job : figures.jobs) granted[job.name] += job.granted;

@@ -57,7 +57,7 @@ class SharingWatch {
   [[nodiscard]] Total total() const;  ///< the sum of all complete intervals
   /// How many seconds ago the foremost job needed `row` next, to a check's accuracy. The last 2,400 checks at
   /// which it had moved are remembered: for an earlier row, the age of the first of these. nullopt: not
-  /// known, because the job that was foremost then has left.
+  /// known, because the job began later, or was not foremost then.
   [[nodiscard]] std::optional<double> seconds_since(std::uint64_t now_ns, std::uint64_t row) const;
 
  private:
@@ -67,8 +67,7 @@ class SharingWatch {
   Interval interval_;
   Total total_;
   std::deque<std::pair<std::uint64_t, std::uint64_t>> path_;  ///< of the foremost job: time and row
-  /// Earlier rows were passed before the path, or by a job that began there within a check of its start.
-  bool begins_before_path_ = true;
+  std::uint64_t begin_row_ = 0;  ///< the first row that the foremost job needed, as far as it is known
   std::uint64_t since_ns_ = 0, decoded_ = 0, refused_ = 0;
   std::map<std::string, std::uint64_t> granted_,
       previous_;  ///< at the start of the interval, and at the last check

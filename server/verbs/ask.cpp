@@ -12,6 +12,7 @@
 #include "clientlib/client/delay_reason.h"
 #include "headrace/client.h"
 #include "server/exec/stream_status.h"
+#include "server/log/sink.h"
 #include "server/verbs/question.h"
 #include "server/verbs/verbs.h"
 
@@ -44,7 +45,7 @@ std::uint64_t count(const nlohmann::json& of, const char* key) {
 void print_reason(const nlohmann::json& stream, const Cursor& due) {
   if (!failure_of(stream).empty()) return;
   if (const std::string reason = client::reason_in_stats(stream, due); !reason.empty())
-    fmt::print("    {}\n", reason);
+    fmt::print("    {}\n", log::escaped(reason));
 }
 
 /// Prints a stream's clients.
@@ -53,8 +54,8 @@ void print_clients(const nlohmann::json& stream) {
   for (const nlohmann::json& client : clients) {
     const auto next = client.value("next", nlohmann::json::object());
     const std::uint64_t lag = count(client, "sharing_lag");
-    fmt::print("  client {}: epoch {}, batch {}", client.value("client", std::string()), count(next, "epoch"),
-               count(next, "batch"));
+    fmt::print("  client {}: epoch {}, batch {}", log::escaped(client.value("client", std::string())),
+               count(next, "epoch"), count(next, "batch"));
     if (lag > 0) {
       const auto seconds = client.value("lag_seconds", nlohmann::json());
       fmt::print(", {}{} batch{}{} behind the foremost client",
@@ -113,8 +114,9 @@ void print_alone(const nlohmann::json& groups, const nlohmann::json& all) {
 }
 
 void print(const SampleView& sample) {
-  fmt::print("name: {}\nsample_index: {}\nlabel: {}\nreplaced: {}\nparameters: {}\n", sample.name,
-             sample.sample_index, sample.label, sample.replaced, sample.parameters);
+  fmt::print("name: {}\nsample_index: {}\nlabel: {}\nreplaced: {}\nparameters: {}\n",
+             log::escaped(sample.name), sample.sample_index, sample.label, sample.replaced,
+             sample.parameters);
   for (const FieldSpec& field : sample.fields)
     fmt::print("field: {} {} {}\n", field.name, name_of(field.dtype), fmt::join(field.shape, "x"));
 }
@@ -165,7 +167,8 @@ void add_ls(CLI::App& app, int& exit_code) {
                               info.delivery == Delivery::kShard ? "shard" : "broadcast", info.samples,
                               info.batch_size, count_of_classes(info.classes.size()));
                    const nlohmann::json stream = figures.value(info.name, nlohmann::json::object());
-                   if (const auto why = failure_of(stream); !why.empty()) fmt::print("  FAILED: {}\n", why);
+                   if (const auto why = failure_of(stream); !why.empty())
+                     fmt::print("  FAILED: {}\n", log::escaped(why));
                    print_clients(stream);
                  }
                  const auto groups = stats->value("sharing", nlohmann::json::array());
@@ -216,9 +219,10 @@ void add_sample(CLI::App& app, int& exit_code) {
   verb->add_option("--epoch", what->epoch, "Epoch (default: 0)")->check(kNumber);
   verb->add_option("--index", what->index, "Position in the epoch's order (default: 0)")->check(kNumber);
   auto* const out = verb->add_option("--out", what->out, "Write the fields' bytes to this file");
-  verb->add_option("--png", what->png, "Write an image field to this PNG file, with normalize undone")
-      ->excludes(out);
-  verb->add_option("--field", what->field, "The image field for --png (default: image)");
+  auto* const png =
+      verb->add_option("--png", what->png, "Write an image field to this PNG file, with normalize undone");
+  png->excludes(out);
+  verb->add_option("--field", what->field, "The image field for --png (default: image)")->needs(png);
   add_json(*verb, what->as_json);
 }
 

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -205,7 +206,9 @@ Result<json> measure(const config::Config& config, const std::string& stream, un
 
 /// What limits the stream, and what to change. REQUIRES: at least one run.
 std::string advice(const json& runs, const std::string& stream) {
-  const json& run = runs.front();
+  const json& run = *std::min_element(runs.begin(), runs.end(), [](const json& a, const json& b) {
+    return a.at("clients").get<unsigned>() < b.at("clients").get<unsigned>();
+  });
   const auto rate = run.at("samples_per_second").get<double>();
   const auto [stage, share] = status::busiest_stage(run.at("stage_share"));
   double other = 1;
@@ -228,7 +231,7 @@ std::string advice(const json& runs, const std::string& stream) {
         status::doing(stage), 100 * share, rate / std::max(0.01, 1 - share), status::remedy(stage, cache));
   }
   for (const json& with : runs)
-    if (with.at("clients").get<unsigned>() > 0 && with.at("samples_per_second").get<double>() < 0.9 * rate) {
+    if (with.at("clients") > run.at("clients") && with.at("samples_per_second").get<double>() < 0.9 * rate) {
       text += fmt::format(
           "With {} client{} on the same CPUs, it makes {:.0f} samples/s: clients and workers compete "
           "for them.\n",

@@ -31,27 +31,31 @@ using nlohmann::json;
 
 static_assert(config::kMaxStreams == exec::Engine::kMaxStreams);
 
-/// Prints findings at once or, with --json, collects the warnings among them.
+/// Prints findings at once or, with --json, collects them.
 class Told {
  public:
   explicit Told(bool as_json) : as_json_(as_json) {}
 
   template <class... Args>
   void line(fmt::format_string<Args...> format, Args&&... args) {
-    constexpr std::string_view kWarning = "warning: ";
-    const std::string text = fmt::format(format, std::forward<Args>(args)...);
-    if (!as_json_) {
-      fmt::print("{}", text);
-    } else if (const auto at = text.find(kWarning); at != std::string::npos) {
-      warnings_.push_back(
-          text.substr(at + kWarning.size(), text.find_last_not_of('\n') + 1 - at - kWarning.size()));
-    }
+    constexpr std::string_view kWarning = "warning: ", kBlank = " \n";
+    std::string text = fmt::format(format, std::forward<Args>(args)...);
+    if (!as_json_) return fmt::print("{}", printable(text));
+    text.erase(0, std::min(text.find_first_not_of(kBlank), text.size()));
+    text.erase(text.find_last_not_of(kBlank) + 1);
+    const bool warns = text.starts_with(kWarning);
+    found_[warns ? "warnings" : "notes"].push_back(warns ? text.substr(kWarning.size()) : text);
   }
-  [[nodiscard]] const std::vector<std::string>& warnings() const { return warnings_; }
+  /// Also on stderr. Returns the exit code.
+  int error(const Error& error) {
+    found_["errors"].push_back(error.to_string());
+    return report(error);
+  }
+  [[nodiscard]] json found() const { return found_; }
 
  private:
   const bool as_json_;
-  std::vector<std::string> warnings_;
+  json found_ = {{"warnings", json::array()}, {"notes", json::array()}, {"errors", json::array()}};
 };
 
 std::string megabytes(std::uint64_t bytes) {
@@ -205,6 +209,30 @@ std::string room_of(const session::CacheUse& use) {
       static_cast<double>(arena.budget()) / each, use.samples);
 }
 
+/// `first`, `most`: bytes of all rings with one client for each stream, and with all.
+Result<void> check_memory(Told& told, const session::Assembly& assembly, std::uint64_t first,
+                          std::uint64_t most) {
+  const ring::MemoryHeadroom headroom = ring::memory_headroom();
+  if (first > headroom.bytes)
+    return fail(
+        ErrorCode::kNotEnoughMemory,
+        fmt::format("the rings need {} with one client each, {} are available ({}): lower batch_size, "
+                    "ring.prefetch or ring.max_leases",
+                    megabytes(first), megabytes(headroom.bytes), headroom.limited_by));
+  if (auto fits = session::check_memory(assembly, first); !fits) return fits;
+  const std::uint64_t restart = 2 * most + session::bytes_beside_rings(assembly);
+  if (const std::string lacking = session::short_of_memory(assembly); !lacking.empty()) {
+    told.line("warning: {}\n", lacking);
+  } else if (restart > headroom.bytes) {
+    told.line(
+        "warning: a restart while all clients are attached needs {}, {} are available: lower "
+        "ring.max_clients "
+        "or ring.prefetch\n",
+        megabytes(restart), megabytes(headroom.bytes));
+  }
+  return {};
+}
+
 struct CheckArguments {
   ConfigArguments config;
   bool all = false, as_json = false;
@@ -285,25 +313,15 @@ int check(const CheckArguments& arguments) {
                               megabytes(assembly->read_ahead_bytes), megabytes(assembly->other_bytes))
                 : "",
             megabytes(headroom.bytes), headroom.limited_by);
-  if (first > headroom.bytes)
-    return report({ErrorCode::kNotEnoughMemory,
-                   fmt::format("the rings need {} with one client each, {} are available ({}): lower "
-                               "batch_size, ring.prefetch or ring.max_leases",
-                               megabytes(first), megabytes(headroom.bytes), headroom.limited_by)});
-  if (auto fits = session::check_memory(*assembly, first); !fits) return report(fits.error());
-  if (const std::string lacking = session::short_of_memory(*assembly); !lacking.empty()) {
-    told.line("warning: {}\n", lacking);
-  } else if (2 * most + beside > headroom.bytes) {
-    told.line(
-        "warning: a restart while all clients are attached needs {}, {} are available: lower "
-        "ring.max_clients or ring.prefetch\n",
-        megabytes(2 * most + beside), megabytes(headroom.bytes));
-  }
+  const bool is_running = session::Directory::is_in_use(config->server.directory);
+  if (!is_running)  // whose memory is not available now, but will be
+    if (auto fits = check_memory(told, *assembly, first, most); !fits) return report(fits.error());
   if (auto usable = session::Directory::check(config->server.directory); !usable)
     return report(usable.error());
-  if (session::Directory::is_in_use(config->server.directory)) {
+  if (is_running) {
     told.line(
-        "warning: a server runs in {} now; another one needs a server.directory and a server.metrics.port "
+        "warning: a server runs in {} now, so the memory was not checked; another server needs a "
+        "server.directory and a server.metrics.port "
         "of its own\n",
         config->server.directory.string());
   } else if (const auto& metrics = config->server.metrics) {
@@ -313,15 +331,16 @@ int check(const CheckArguments& arguments) {
   if (config->server.numa == config::Numa::kAuto)
     if (const auto placement = placement::place_here(config->server.threads); !placement.empty())
       told.line("numa, where the kernel allows it: {}\n", placement::to_string(placement));
-  if (status != 0) return status;  // of samples: reported above, for each stream
   if (arguments.as_json) {
-    print_as_json({{"workers", config->server.threads},
-                   {"streams", std::move(streams)},
-                   {"memory_available", headroom.bytes},
-                   {"bytes_beside_rings", beside},
-                   {"warnings", told.warnings()}});
-    return 0;
+    json document = told.found();
+    document["workers"] = config->server.threads;
+    document["streams"] = std::move(streams);
+    document["memory_available"] = headroom.bytes;
+    document["bytes_beside_rings"] = beside;
+    print_as_json(document);
+    return status;
   }
+  if (status != 0) return status;  // of samples: reported above, for each stream
   told.line("ok: `headrace serve {}` will run with {} workers\n", arguments.config.file,
             config->server.threads);
   return 0;

@@ -56,17 +56,18 @@ std::string bash(const std::vector<Completed>& verbs) {
   return fmt::format(R"(_headrace() {{
   local word=${{COMP_WORDS[COMP_CWORD]}} words=
   if [ "$COMP_CWORD" = 1 ]; then
-    COMPREPLY=($(compgen -W '{} --help --version' -- "$word"))
+    mapfile -t COMPREPLY < <(compgen -W '{} --help --version' -- "$word")
     return
   fi
   case ${{COMP_WORDS[1]}} in
 {}  esac
   case $word in
-    -*) COMPREPLY=($(compgen -W "$words" -- "$word")) ;;
-    *) COMPREPLY=($(compgen -f -- "$word")) ;;
+    -*) mapfile -t COMPREPLY < <(compgen -W "$words" -- "$word") ;;
+    *) mapfile -t COMPREPLY < <(compgen -f -- "$word")
+       compopt -o filenames 2>/dev/null ;;
   esac
 }}
-complete -o filenames -F _headrace headrace
+complete -F _headrace headrace
 )",
                      joined(verbs), cases);
 }

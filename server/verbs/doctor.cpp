@@ -8,19 +8,20 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
+#include <charconv>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "clientlib/ring/segment.h"
 #include "clientlib/ring/unique_fd.h"
 #include "server/config/cpus.h"
+#include "server/log/sink.h"
 #include "server/metrics/http.h"
 #include "server/session/assemble.h"
 #include "server/session/descriptors.h"
@@ -94,17 +95,38 @@ Checkup descriptors() {
           fmt::format("raise the limit to {} or more (ulimit -Hn, --ulimit nofile of a container)", kEnough)};
 }
 
+/// The lowest pids.max of this process's cgroups (v2); nullopt: there is none.
+std::optional<std::uint64_t> most_threads_of_cgroup() {
+  const std::string line = text_of("/proc/self/cgroup");  // "0::/path", as this namespace sees it
+  const auto at = line.rfind("0::");
+  const fs::path root = "/sys/fs/cgroup";
+  std::optional<std::uint64_t> least;
+  for (fs::path group = root / (at == std::string::npos ? "" : line.substr(at + 4));;
+       group = group.parent_path()) {
+    const std::string text = text_of(group / "pids.max");
+    std::uint64_t most = 0;
+    if (std::from_chars(text.data(), text.data() + text.size(), most).ec == std::errc())
+      least = std::min(least.value_or(most), most);
+    if (group == root || !group.has_relative_path()) return least;
+  }
+}
+
 Checkup threads() {
-  constexpr rlim_t kBeside = 64;  // threads of HTTP, sessions and ZeroMQ, and some for other processes
+  constexpr std::uint64_t kBeside = 64;  // threads of HTTP, sessions and ZeroMQ, and some for other processes
   rlimit limit{};
   ::getrlimit(RLIMIT_NPROC, &limit);
-  const std::string found = limit.rlim_cur == RLIM_INFINITY
-                                ? "not limited by ulimit -u"
-                                : fmt::format("{} for all processes of this user", limit.rlim_cur);
-  if (limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= config::default_threads() + kBeside)
-    return good("threads", found);
-  return {Health::kPoor, "threads", found,
-          fmt::format("raise the limit (ulimit -u) to {} or more", config::default_threads() + kBeside)};
+  std::optional<std::uint64_t> most = most_threads_of_cgroup();
+  std::string what = "pids.max of the cgroup";
+  const bool applies = ::geteuid() != 0 && limit.rlim_cur != RLIM_INFINITY;  // root has no limit of its own
+  if (applies && limit.rlim_cur < most.value_or(limit.rlim_cur + 1)) {
+    most = limit.rlim_cur;
+    what = "ulimit -u, for all processes of this user";
+  }
+  if (!most) return good("threads", "not limited");
+  const std::string found = fmt::format("at most {} ({})", *most, what);
+  const std::uint64_t needed = config::default_threads() + kBeside;
+  if (*most >= needed) return good("threads", found);
+  return {Health::kPoor, "threads", found, fmt::format("raise this limit to {} or more", needed)};
 }
 
 /// The chosen one of "always [advise] never"; empty: the file cannot be read.
@@ -206,7 +228,8 @@ void examine_data(const config::Config& config, std::vector<Checkup>& out) {
     else
       out.push_back(good(name, fmt::format("{} samples; {} were tried", setup.info.samples, tried->tried)));
   }
-  if (auto fits = session::check_memory(*assembly, rings); !fits)
+  const bool is_running = session::Directory::is_in_use(config.server.directory);  // it holds its memory now
+  if (auto fits = session::check_memory(*assembly, rings); !fits && !is_running)
     out.push_back(broken("memory needed", fits.error()));
   else
     out.push_back(good("memory needed",
@@ -219,8 +242,8 @@ void print(const Checkup& one, bool color) {
                              : one.health == Health::kPoor ? std::pair("note", fmt::terminal_color::yellow)
                                                            : std::pair("FAIL", fmt::terminal_color::red);
   fmt::print("{}  {:14} {}\n", color ? fmt::format(fmt::fg(shade), "{:4}", word) : fmt::format("{:4}", word),
-             one.what, one.found);
-  if (!one.remedy.empty()) fmt::print("{:21}-> {}\n", "", one.remedy);
+             log::escaped(one.what), log::escaped(one.found));
+  if (!one.remedy.empty()) fmt::print("{:21}-> {}\n", "", log::escaped(one.remedy));
 }
 
 const char* name_of(Health health) {

@@ -18,6 +18,7 @@
 #include "clientlib/base/stop_signals.h"
 #include "headrace/version.h"
 #include "server/log/log.h"
+#include "server/log/sink.h"
 #include "server/source/files/file_kind.h"
 #include "server/verbs/verbs.h"
 
@@ -27,8 +28,19 @@ int exit_code_of(const Error& error) {
   return error.code == ErrorCode::kConfigInvalid || error.code == ErrorCode::kInvalidArgument ? 2 : 3;
 }
 
+std::string printable(const std::string& text) {
+  std::string out;
+  std::size_t begin = 0;
+  for (std::size_t end = 0; end != std::string::npos; begin = end + 1) {
+    end = text.find('\n', begin);
+    out += log::escaped(std::string_view(text).substr(begin, end - begin));
+    if (end != std::string::npos) out += '\n';
+  }
+  return out;
+}
+
 int report(const Error& error) {
-  std::fprintf(stderr, "headrace: %s\n", error.to_string().c_str());
+  std::fprintf(stderr, "headrace: %s\n", printable(error.to_string()).c_str());
   return exit_code_of(error);
 }
 

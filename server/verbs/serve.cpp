@@ -87,6 +87,10 @@ int serve(const ServeArguments& arguments) {
   reserve_stop_signals();
 
   auto server = session::Server::start(*config);
+  if (!server && config->server.log_format == log::Format::kJson) {
+    log::error("{}", server.error().to_string());
+    return exit_code_of(server.error());
+  }
   if (!server) return report(server.error());
   log::info("serving in {} with {} workers, metrics {}", (*server)->directory().string(),
             (*server)->engine().threads(), (*server)->metrics_url());

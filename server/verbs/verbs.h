@@ -32,6 +32,9 @@ void add_sample(CLI::App& app, int& exit_code);
 void add_drain(CLI::App& app, int& exit_code);
 
 int exit_code_of(const Error& error);
+/// For the terminal: control bytes, which a file name or a client may have, are escaped. Line feeds stay.
+std::string printable(const std::string& text);
+
 /// Prints "headrace: NAME: message" on stderr and returns the exit code.
 int report(const Error& error);
 

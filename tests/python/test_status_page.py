@@ -190,6 +190,7 @@ def test_bare_pixels_are_shown_as_png(start_server: ServerFactory, config: dict[
 def test_unknown_streams_fields_and_positions_are_refused(start_server: ServerFactory, config: dict[str, Any]) -> None:
     server = start_server(config)
     assert refusal(server, "row", stream="none", field="image")[0] == 404
+    assert refusal(server, "row", stream="%74rain", field="image") == (404, "no stream `%74rain`; expected one of: train\n"), "decoded once"
     assert refusal(server, "row", stream="train", field="picture") == (404, "stream `train` has no image field `picture`\n")
     assert refusal(server, "original", stream="train", field="image", position=60)[1] == "position 60 is out of range: an epoch of stream `train` has positions 0 to 59\n"
     assert refusal(server, "row", stream="train", field="image", epoch="-1") == (400, "epoch: expected a whole number from 0 to 1000000000000, found `-1`\n")
@@ -204,7 +205,10 @@ def test_unknown_streams_fields_and_positions_are_refused(start_server: ServerFa
     ("samples?stream=train&number=4", "unknown parameter `number`; expected: stream, count"),
     ("status?stream=train", "unknown parameter `stream`; expected: none"),
     ("row?stream=train", "parameter `field` is missing"),
-    ("samples?stream=%FF", "the query is not UTF-8"),
+    ("samples?stream=%FF", "expected UTF-8 text without NUL in the query"),
+    ("samples?stream=tr%00ain", "expected UTF-8 text without NUL in the query"),
+    ("samples?stream=train&count=%2B1", "count: expected a whole number from 1 to 32, found `+1`"),
+    ("samples?stream=train&a%26b=1", "unknown parameter `a&b`; expected: stream, count"),
     ("samples?stream=" + 300 * "x", "expected names and values of at most 256 bytes in the query, found 300"),
 ])
 def test_queries_are_checked(start_server: ServerFactory, config: dict[str, Any], query: str, why: str) -> None:

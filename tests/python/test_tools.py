@@ -131,6 +131,16 @@ def test_doctor_names_what_is_wrong_and_what_to_do(config: dict[str, Any], tmp_p
     assert "ulimit -Hn" in done.stdout and "chmod go-w" in done.stdout and "set another server.metrics.port" in done.stdout and "check --all" in done.stdout
 
 
+def test_names_of_files_cannot_forge_lines_or_colors(config: dict[str, Any], tmp_path: Path, image_folder: Path) -> None:
+    folder = shutil.copytree(image_folder, tmp_path / "copy")
+    (folder / "class_0" / "x\x1b[31mred\nok    forged.jpg").write_bytes(b"no image")
+    config["sources"]["images"]["path"] = str(folder)
+    path = written(tmp_path, config)
+    for done in (run("doctor", path), run("check", "--all", path)):
+        assert "\x1b" not in done.stdout + done.stderr and "\\x1B[31mred" in done.stdout + done.stderr
+    assert not re.search(r"^ok    forged", run("doctor", path).stdout, re.MULTILINE)
+
+
 def test_doctor_needs_no_configuration() -> None:
     done = run("doctor")
     assert done.returncode in (0, 3) and set(findings(done)) >= {"kernel", "CPUs", "memory", "open files", "threads", "huge pages", "GPU"}
@@ -193,12 +203,36 @@ def test_serve_shows_one_live_line_in_a_terminal(config: dict[str, Any], tmp_pat
         with headrace.Loader(str(tmp_path / "run"), stream="train", client="a") as loader:
             wait_until(lambda: (next(iter(loader)), re.search(rb"train: epoch \d+ \d+%, \d+ samples/s, 1 trainer \| workers \d+% busy", server.read()))[1] is not None, "the trainer")
         wait_until(lambda: b"disconnected" in server.read(), "the log")
-        assert max(map(len, re.split(rb"[\r\n]+", re.sub(rb"\x1b\[[0-9;]*[mK]", b"", server.seen.split(b"serving in")[1])))) < 200
+        server.resize(24, 40)
+        wait_until(lambda: re.search(rb"\r\x1b\[Ktrain: epoch \d+ \d+%, \d+ samples/s, 0 tr[^\r\n]*$", server.read()) is not None, "a shorter line")
+        assert len(server.seen.rsplit(b"\x1b[K", 1)[-1]) == 39, "a full line would be wrapped"
         logged = [line for line in server.seen.split(b"\n") if b"attached to stream" in line]
         assert logged and logged[0].startswith(b"\r\x1b[K"), "the log's lines replace the live line, which is drawn again below"
         server.process.terminate()
         assert server.process.wait(10) == 0
         assert server.read().rstrip().endswith(b"stopped"), "the live line is gone"
+
+
+def test_a_server_in_the_background_leaves_the_terminal_to_others(config: dict[str, Any], tmp_path: Path) -> None:
+    path = served(tmp_path, config)
+    shell = f"set -m; {headrace_binary()} serve {path} & sleep 3.5; echo done; kill %1; wait"
+    done = subprocess.run(["script", "-qec", f"bash -c '{shell}'", "/dev/null"], capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL, check=False)
+    assert "serving in" in done.stdout and "done" in done.stdout and "stopped" in done.stdout
+    assert "\x1b[K" not in done.stdout and "% busy" not in done.stdout
+
+
+def test_a_failed_start_is_logged_as_json_as_well(config: dict[str, Any], tmp_path: Path) -> None:
+    config["sources"]["images"]["path"] = "/nowhere"
+    done = run("serve", served(tmp_path, config, log_format="json"))
+    assert done.returncode == 3
+    line = json.loads(done.stderr)
+    assert line["level"] == "error" and "/nowhere" in line["message"]
+
+
+def test_long_messages_are_cut_in_json(config: dict[str, Any], tmp_path: Path, image_folder: Path) -> None:
+    config["sources"]["images"]["path"] = "/nowhere/" + "\u00fc\"" * 3000
+    done = run("serve", served(tmp_path, config, log_format="json"))
+    assert 3900 < len(done.stderr.encode()) <= 4096 and json.loads(done.stderr)["message"].endswith("\" ...")
 
 
 def test_serve_logs_json_elsewhere(config: dict[str, Any], tmp_path: Path) -> None:
@@ -237,7 +271,7 @@ def test_a_sample_is_written_as_png(start_server: ServerFactory, config: dict[st
 def completed(shell: str, line: str) -> list[str]:
     """What bash proposes for the last word of `line`."""
     script = f"{run('completion', shell).stdout}\nCOMP_WORDS=({line}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _headrace; printf '%s\\n' \"${{COMPREPLY[@]}}\""
-    return subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=10, check=True).stdout.split()
+    return subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=10, check=True).stdout.splitlines()
 
 
 def test_bash_completes_verbs_options_and_files(tmp_path: Path) -> None:
@@ -246,6 +280,8 @@ def test_bash_completes_verbs_options_and_files(tmp_path: Path) -> None:
     assert set(completed("bash", "headrace bench --s")) == {"--set", "--stream", "--seconds"}
     (tmp_path / "train.yaml").touch()
     assert completed("bash", f"headrace check {tmp_path}/tr") == [f"{tmp_path}/train.yaml"]
+    (tmp_path / "my own *.yaml").touch()
+    assert completed("bash", f"headrace check {tmp_path}/my") == [f"{tmp_path}/my own *.yaml"]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

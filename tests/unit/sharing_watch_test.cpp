@@ -129,10 +129,20 @@ TEST(SharingWatch, KnowsWhenTheForemostJobWasWhereAnotherIs) {
   EXPECT_EQ(ago(1000), 10) << "it went on when it paused";
   EXPECT_EQ(ago(660), 13) << "it was beyond after 7 s";
   EXPECT_EQ(ago(50), 19);
-  EXPECT_EQ(ago(49), 20) << "it began no later than at the first check";
+  EXPECT_FALSE(ago(49)) << "it was never there";
   figures.foremost = 900;  // it left; another one is foremost
   watch.check(21 * kSecond, figures);
   EXPECT_FALSE(watch.seconds_since(21 * kSecond, 700)) << "when the other one was there is not known";
+}
+
+TEST(SharingWatch, KnowsWhereTheForemostJobBegan) {
+  SharingWatch watch({"train"}, true);
+  SharingWatch::Figures figures;
+  figures.foremost = 50'064;
+  figures.jobs = {{.name = "resumed", .granted = 64}, {.name = "fresh", .granted = 32}};
+  watch.check(1 * kSecond, figures);
+  EXPECT_FALSE(watch.seconds_since(3 * kSecond, 10)) << "it resumed at row 50,000";
+  EXPECT_EQ(watch.seconds_since(3 * kSecond, 50'010), 2) << "it passed this row before the first check";
 }
 
 TEST(SharingWatch, KnowsAtLeastHowLongAgoWhatItHasForgottenWas) {
