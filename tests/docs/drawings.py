@@ -20,7 +20,7 @@ WORKLOADS = {
     "W3 packed as tiles, float32": "ImageNet JPEGs, packed as tiles",
     "W2 CIFAR-10, float32, 1 rank": "CIFAR-10",
     "W1 MNIST, float32": "MNIST",
-    "W4 pairs decoded once, float32, batch 8": "Image pairs, decoded once",
+    "W4 pairs decoded once, float32, batch 8": "Image pairs, decoded once, batch 8",
     "W5 colors, float32": "Color jitter on JPEGs",
     "W-share, 2 trainers": "ImageNet JPEGs, 2 trainers",
     "W-share, 4 trainers": "ImageNet JPEGs, 4 trainers",

@@ -104,13 +104,13 @@ def script(page: str, work: Path, changes: Mapping[str, str]) -> str:
         if not block.runs:
             continue
         text = block.text
-        for name in set(re.findall(r"/data/([\w-]+)", text)):
-            if not (work / "data" / name).exists():
-                DATA[name](work / "data" / name)
         for old, new in changes.items():
             if old in text:
                 unused.discard(old)
                 text = text.replace(old, new)
+        for name in set(re.findall(r"/data/([\w-]+)", text)):
+            if not (work / "data" / name).exists():
+                DATA[name](work / "data" / name)
         text = text.replace("/data/", f"{work}/data/")
         lines.append(f"echo '--- {page}:{block.line}'")
         saved = work / ".blocks" / f"{block.line}.{block.language}"

@@ -19,7 +19,7 @@ CHANGES = {
     "bindings/recipes/cifar.md": {"range(10)": "range(3)", "batch_size: 512": "batch_size: 64"},
     "bindings/recipes/super-resolution.md": {"range(100)": "range(3)", "8 GiB": "64 MiB"},
     "bindings/start-pytorch.md": {"random_resized_crop: 224": "random_resized_crop: 64"},
-    "docker/start-compose.md": {"/run/headrace": "run", "address: 0.0.0.0, port: 9464": "port: 0"},
+    "docker/start-compose.md": {"path: /data}": "path: /data/photos}", "/run/headrace": "run", "address: 0.0.0.0, port: 9464": "port: 0"},
 }
 SAID = {
     "bindings/recipes/imagenet.md": ["accuracy", " on 15 images"],

@@ -30,7 +30,7 @@ def limits(program: str, data: dict[str, str], rounds: int) -> tuple[str, list[d
     if ran.returncode:
         raise SystemExit(f"peers: {program} ended with status {ran.returncode}: {ran.stderr.strip()}")
     found: list[dict[str, Any]] = json.loads(ran.stdout)
-    lines = ["### Bare limits", "", "| loop, one thread | CPU us/sample | spread |", "|---|---:|---|"]
+    lines = ["### Bare limits", "", "| loop, one thread | CPU µs/sample | spread |", "|---|---:|---|"]
     for one in found:
         lines.append(f"| {one['name']} | {digits(one['us'])} | {digits(one['least'])} to {digits(one['most'])} |")
     return "\n".join(lines) + "\n", found

@@ -13,7 +13,7 @@ from peers.contest import Result
 from peers.workloads import Workload
 
 HEADER = (
-    "| loader | in memory | samples/s | CPU us/sample | spread | CPU / headrace | memory, MB |",
+    "| loader | in memory | samples/s | CPU µs/sample | spread | CPU / headrace | memory, MB |",
     "|---|---|---:|---:|---|---:|---:|",
 )
 
@@ -101,7 +101,7 @@ def plot(all_results: list[tuple[Workload, list[Result]]], path: Path) -> None:
         axis.set_xscale("log")
         axis.set_xlim(min(values) / 3, max(values) * 4)  # no bar looks like nothing, and labels have room
         axis.xaxis.set_visible(False)
-        axis.set_title(f"{workload.name}: CPU us per sample", fontsize=8)
+        axis.set_title(f"{workload.name}: CPU µs per sample", fontsize=8)
         axis.tick_params(labelsize=6)
     figure.tight_layout()
     figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None, dpi=75)
