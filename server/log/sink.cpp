@@ -160,8 +160,9 @@ std::string Sink::as_json(const spdlog::details::log_msg& record) {
   if (line.size() <= PIPE_BUF) return line;
   const std::string whole = object["message"].get<std::string>();
   std::size_t kept = whole.size();
-  while (line.size() > PIPE_BUF) {  // escapes make a line longer than its message
-    kept -= std::min(kept, line.size() - PIPE_BUF + kCut.size());
+  const std::size_t growth = line.size() / whole.size() + 1;  // escapes make a line longer than its message
+  while (line.size() > PIPE_BUF) {
+    kept -= std::min(kept, (line.size() - PIPE_BUF + kCut.size()) / growth + 1);
     while (kept > 0 && (static_cast<unsigned char>(whole[kept]) & 0xC0) == 0x80) --kept;
     object["message"] = whole.substr(0, kept).append(kCut);
     line = text();
