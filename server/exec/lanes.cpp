@@ -169,8 +169,9 @@ bool Lanes::write_grants(std::uint64_t now_ns) {
   if (ledger_.detachments() > 0 && !std::exchange(detachment_announced_, true))
     if (const auto last = hindmost())
       log::warn(
-          "stream `{}`: client `{}` is more than {} batches (max_lag) behind another; its batches are now "
-          "built for it alone. This is logged once: later, see `headrace ls` and headrace_detachments_total",
+          "stream `{}`: client `{}` is more than {} batches (max_lag) behind another; it now has "
+          "slots of its own, whose rows come from the window (sharing.window) as far as it has them. This is "
+          "logged once: later, see `headrace ls` and headrace_detachments_total",
           info_.name, lanes_[*last].client, options_.ledger.max_lag);
   for (const auto& order : orders_) {
     changed(order.lane);

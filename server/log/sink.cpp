@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <chrono>
 #include <climits>
+#include <cstdlib>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -76,12 +77,15 @@ Sink::Sink(int fd) : fd_(fd) {
   } else if (S_ISSOCK(status.st_mode)) {
     kind_ = Kind::kSocket;
   } else {
-    colored_ = ::isatty(fd) == 1;
+    terminal_ = ::isatty(fd) == 1;
+    const char* const kind = std::getenv("TERM");
+    dumb_ = kind && std::string_view(kind) == "dumb";
+    colored_ = terminal_ && !dumb_ && std::getenv("NO_COLOR") == nullptr;
     const ring::UniqueFd own(
         ::open(fmt::format("/proc/self/fd/{}", fd).c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
     if (own && ::dup2(own.get(), fd) == fd) {
       kind_ = Kind::kDirect;
-    } else if (colored_) {
+    } else if (terminal_) {
       // Another user's terminal, as after sudo. poll(2) is not enough: it reports room for a byte, not for a
       // line. O_NONBLOCK affects every process that shares the terminal, so ~Sink() restores the flags.
       shared_flags_ = ::fcntl(fd, F_GETFL);
@@ -118,7 +122,7 @@ void Sink::set_format(Format format) {
 }
 
 bool Sink::in_foreground() const {
-  if (!colored_) return false;
+  if (!is_terminal()) return false;
   const pid_t group = ::tcgetpgrp(fd_);
   return group < 0 || group == ::getpgrp();  // < 0: not the terminal that controls this process
 }

@@ -28,7 +28,7 @@ class Sink final : public spdlog::sinks::base_sink<std::mutex> {
   /// Keeps this line below the last one that was logged, on a terminal, while this process is in its
   /// foreground; empty: none.
   void set_live_line(std::string line);
-  [[nodiscard]] bool is_terminal() const { return colored_; }
+  [[nodiscard]] bool is_terminal() const { return terminal_ && !dumb_; }
   /// Does what the destructor does, for a process that ends without it, as by std::_Exit.
   void restore_terminal() const;
   Sink(const Sink&) = delete;
@@ -50,7 +50,7 @@ class Sink final : public spdlog::sinks::base_sink<std::mutex> {
 
   const int fd_;
   Kind kind_ = Kind::kPolled;
-  bool colored_ = false;
+  bool terminal_ = false, dumb_ = false, colored_ = false;
   Format format_ = Format::kText;
   std::string live_line_;
   int shared_flags_ = -1;      ///< of another user's terminal, as they were

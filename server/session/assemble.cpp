@@ -318,11 +318,17 @@ Result<void> check_memory(const Assembly& assembly, std::uint64_t rings) {
   const std::uint64_t caches = cache_bytes(assembly) + window_bytes(assembly);
   const ring::MemoryHeadroom headroom = ring::memory_headroom();
   if (rings + bytes_beside_rings(assembly) <= headroom.bytes) return {};
+  const auto megabytes = [](std::uint64_t bytes) { return static_cast<double>(bytes) / 1e6; };
+  if (rings > headroom.bytes)
+    return fail(
+        ErrorCode::kNotEnoughMemory,
+        fmt::format("the rings need {:.1f} MB with one client each, {:.1f} MB are available ({}): lower "
+                    "batch_size, ring.prefetch or ring.max_leases",
+                    megabytes(rings), megabytes(headroom.bytes), headroom.limited_by));
   std::vector<std::string> lower;
   for (const CacheUse& use : assembly.caches.memory) lower.push_back(use.arena->name());
   if (window_bytes(assembly) > 0) lower.emplace_back("sharing.window of the streams");
   if (assembly.read_ahead_bytes > 0) lower.emplace_back("io.memory of the sources that are read ahead");
-  const auto megabytes = [](std::uint64_t bytes) { return static_cast<double>(bytes) / 1e6; };
   return fail(
       ErrorCode::kNotEnoughMemory,
       fmt::format("caches and windows may take {:.1f} MB, reading ahead {:.1f} MB, tables, tiles and feeds "

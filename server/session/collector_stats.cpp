@@ -8,6 +8,7 @@
 #include "clientlib/ring/futex.h"
 #include "clientlib/ring/segment.h"
 #include "headrace/version.h"
+#include "server/config/cpus.h"
 #include "server/session/cache_metrics.h"
 #include "server/session/collector.h"
 #include "server/session/stream_snapshot.h"
@@ -120,6 +121,7 @@ nlohmann::json Collector::stats() const {
           {"pid", ::getpid()},
           {"caches", caches_as_json(caches_)},
           {"workers", engine_.threads()},
+          {"cpus", config::default_threads()},
           {"memory_available", memory_available()},
           {"busy_seconds", static_cast<double>(engine_.busy_ns()) * 1e-9},
           {"streams", streams}};

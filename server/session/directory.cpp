@@ -85,11 +85,28 @@ Result<std::filesystem::path> with_room_for_sockets(const std::filesystem::path&
 
 }  // namespace
 
+namespace {
+
+/// Makes the directory as claim() does, and removes what it has made.
+Result<void> try_to_make(const std::filesystem::path& absolute) {
+  std::vector<std::filesystem::path> missing;
+  for (auto path = absolute; !std::filesystem::exists(path) && path.has_relative_path();
+       path = path.parent_path())
+    missing.push_back(path);
+  std::error_code error;
+  std::filesystem::create_directories(absolute, error);
+  std::error_code ignored;
+  for (const auto& made : missing) std::filesystem::remove(made, ignored);
+  return error ? Result<void>(no_directory(absolute, error.message().c_str())) : Result<void>();
+}
+
+}  // namespace
+
 Result<void> Directory::check(const std::filesystem::path& path) {
   const auto absolute = with_room_for_sockets(path);
   if (!absolute) return fail(absolute.error());
   struct stat status {};
-  if (::lstat(absolute->c_str(), &status) != 0) return {};  // claim() creates it
+  if (::lstat(absolute->c_str(), &status) != 0) return try_to_make(*absolute);
   const auto folder = open_trusted_directory(absolute->string());
   if (!folder) return refuse(folder.error());
   return {};

@@ -9,8 +9,11 @@
 namespace headrace::server::status {
 namespace {
 
-constexpr const char* kMoreCpus =
-    "Give the server more CPUs (`server.threads`, if it does not use all of the machine's)";
+std::string more_cpus(const Resources& server) {
+  if (server.workers < server.cpus)
+    return fmt::format("Raise `server.threads`: {} of {} CPUs have a worker", server.workers, server.cpus);
+  return "Give the server more CPUs";
+}
 
 /// "2.2GB", as a configuration has it; not less than `bytes`.
 std::string size_in_yaml(std::uint64_t bytes) {
@@ -18,16 +21,18 @@ std::string size_in_yaml(std::uint64_t bytes) {
   return fmt::format("{:g}GB", std::max(1.0, tenths) / 10);
 }
 
-std::string faster_decoding(const CacheSize& cache) {
-  if (cache.needed && *cache.needed <= cache.available)
+std::string faster_decoding(const Resources& server) {
+  if (server.decoded_cache && *server.decoded_cache <= server.memory_available)
     return fmt::format(
         "{}, or keep decoded images in memory: the source's `cache: {{decoded: {}}}` fits into the {:.1f} GB "
         "that are available",
-        kMoreCpus, size_in_yaml(*cache.needed), static_cast<double>(cache.available) / 1e9);
-  std::string text = fmt::format("{}, or pack the dataset as tiles (`headrace pack`)", kMoreCpus);
-  if (cache.needed)
-    text += fmt::format("; a cache of all decoded images would need {}, and {:.1f} GB are available",
-                        size_in_yaml(*cache.needed), static_cast<double>(cache.available) / 1e9);
+        more_cpus(server), size_in_yaml(*server.decoded_cache),
+        static_cast<double>(server.memory_available) / 1e9);
+  std::string text = fmt::format("{}, or pack the dataset as tiles (`headrace pack`)", more_cpus(server));
+  if (server.decoded_cache)
+    text +=
+        fmt::format("; a cache of all decoded images would need {}, and {:.1f} GB are available",
+                    size_in_yaml(*server.decoded_cache), static_cast<double>(server.memory_available) / 1e9);
   return text;
 }
 
@@ -44,12 +49,14 @@ const char* doing(const std::string& stage) {
   return stage == "read" ? "reading" : stage == "decode" ? "decoding" : "transforming";
 }
 
-std::string remedy(const std::string& stage, const CacheSize& cache) {
+std::string remedy(const std::string& stage, const Resources& server) {
   if (stage == "read")
     return "Keep the files in memory (the source's `cache: {encoded: SIZE}`), read ahead (`io`), or pack the "
            "dataset (`headrace pack`).";
-  if (stage == "decode") return faster_decoding(cache) + ".";
-  return fmt::format("{}, or run color transforms on the GPU (`device: gpu`).", kMoreCpus);
+  if (stage == "decode") return faster_decoding(server) + ".";
+  return more_cpus(server) +
+         ", put costly transforms (blur, color) behind the crop or resize that makes images smaller, or run "
+         "color transforms on the GPU (`device: gpu`; `headrace check` says which).";
 }
 
 }  // namespace headrace::server::status

@@ -9,10 +9,11 @@
 
 namespace headrace::server::status {
 
-/// Memory that `cache: decoded` would need, if it would help, and what is available.
-struct CacheSize {
-  std::optional<std::uint64_t> needed;
-  std::uint64_t available = 0;
+/// What the server has, and could have.
+struct Resources {
+  std::optional<std::uint64_t> decoded_cache;  ///< bytes of a cache of all decoded images, if it would help
+  std::uint64_t memory_available = 0;          ///< bytes
+  std::uint64_t workers = 1, cpus = 1;
 };
 
 /// The stage with the largest of these fractions ({"read": 0.1, ...}), and its fraction; nullptr: all are 0.
@@ -20,6 +21,6 @@ std::pair<const char*, double> busiest_stage(const nlohmann::json& fractions);
 /// "decoding"
 const char* doing(const std::string& stage);
 /// Sentences that say what to change.
-std::string remedy(const std::string& stage, const CacheSize& cache);
+std::string remedy(const std::string& stage, const Resources& server);
 
 }  // namespace headrace::server::status

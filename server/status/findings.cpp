@@ -54,9 +54,10 @@ std::string workers_are_slow(const std::string& waits, double busy, const json& 
       waits, workers == 1 ? "the worker was" : fmt::format("the {} workers were", workers), percent(busy));
   if (!stage) return slow + ". Give the server more CPUs.";  // pixels are only moved
   const json size = stream.value("decoded_cache_bytes", json());
-  const CacheSize cache{size.is_number() ? std::optional(size.get<std::uint64_t>()) : std::nullopt,
-                        now.value("memory_available", std::uint64_t{0})};
-  return fmt::format("{}, {} of it {}. {}", slow, percent(share), doing(stage), remedy(stage, cache));
+  const Resources server{size.is_number() ? std::optional(size.get<std::uint64_t>()) : std::nullopt,
+                         now.value("memory_available", std::uint64_t{0}), workers,
+                         now.value("cpus", workers)};
+  return fmt::format("{}, {} of it {}. {}", slow, percent(share), doing(stage), remedy(stage, server));
 }
 
 /// Why the client waits for other clients; empty: it does not.

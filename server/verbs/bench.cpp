@@ -21,6 +21,7 @@
 #include "clientlib/ring/futex.h"
 #include "clientlib/ring/segment.h"
 #include "headrace/client.h"
+#include "server/config/cpus.h"
 #include "server/log/log.h"
 #include "server/session/server.h"
 #include "server/session/stream_snapshot.h"
@@ -224,11 +225,12 @@ std::string advice(const json& runs, const std::string& stream) {
         100 * other);
   } else {
     const json size = run.at("decoded_cache_bytes");
-    const status::CacheSize cache{size.is_number() ? std::optional(size.get<std::uint64_t>()) : std::nullopt,
-                                  ring::memory_headroom().bytes};
+    const status::Resources server{size.is_number() ? std::optional(size.get<std::uint64_t>()) : std::nullopt,
+                                   ring::memory_headroom().bytes, run.at("workers").get<std::uint64_t>(),
+                                   config::default_threads()};
     text += fmt::format(
         "The limit is {}: {:.0f}% of the workers' time; without it, up to {:.0f} samples/s. {}\n",
-        status::doing(stage), 100 * share, rate / std::max(0.01, 1 - share), status::remedy(stage, cache));
+        status::doing(stage), 100 * share, rate / std::max(0.01, 1 - share), status::remedy(stage, server));
   }
   for (const json& with : runs)
     if (with.at("clients") > run.at("clients") && with.at("samples_per_second").get<double>() < 0.9 * rate) {

@@ -341,8 +341,9 @@ int check(const CheckArguments& arguments) {
     return status;
   }
   if (status != 0) return status;  // of samples: reported above, for each stream
-  told.line("ok: `headrace serve {}` will run with {} workers\n", arguments.config.file,
-            config->server.threads);
+  told.line("ok: `headrace serve {}` will run with {} worker{}{}\n", arguments.config.file,
+            config->server.threads, config->server.threads == 1 ? "" : "s",
+            is_running ? ", once the running server has stopped" : "");
   return 0;
 }
 

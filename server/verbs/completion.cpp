@@ -61,8 +61,9 @@ std::string bash(const std::vector<Completed>& verbs) {
   fi
   case ${{COMP_WORDS[1]}} in
 {}  esac
-  case $word in
-    -*) mapfile -t COMPREPLY < <(compgen -W "$words" -- "$word") ;;
+  case ${{COMP_WORDS[1]}},$word in
+    completion,*) mapfile -t COMPREPLY < <(compgen -W 'bash fish zsh' -- "$word") ;;
+    *,-*) mapfile -t COMPREPLY < <(compgen -W "$words" -- "$word") ;;
     *) mapfile -t COMPREPLY < <(compgen -f -- "$word")
        compopt -o filenames 2>/dev/null ;;
   esac

@@ -156,7 +156,9 @@ Checkup broken(std::string what, const Error& error) {
 Checkup directory(const fs::path& path) {
   if (auto usable = session::Directory::check(path); !usable) return broken("directory", usable.error());
   if (session::Directory::is_in_use(path))
-    return good("directory", fmt::format("{}; a server runs there now: `headrace ls`", path.string()));
+    return {Health::kPoor, "directory", fmt::format("a server runs in {} now", path.string()),
+            "stop it first (`headrace drain`), or give this one another server.directory and "
+            "server.metrics.port"};
   return good("directory", path.string());
 }
 
@@ -264,8 +266,10 @@ int doctor(ConfigArguments& arguments, bool as_json) {
     return report(
         {ErrorCode::kInvalidArgument, "--set needs a configuration: headrace doctor FILE --set KEY=VALUE"});
   Result<config::Config> config = with_data ? arguments.load() : config::Config{};
-  if (!config) return report(config.error());
-  if (!with_data) config->server.directory = config::default_directory(config::process_environment());
+  const std::optional<Error> invalid = config ? std::nullopt : std::optional(config.error());
+  if (invalid) config = config::Config{};
+  if (invalid || !with_data)
+    config->server.directory = config::default_directory(config::process_environment());
   std::vector<Checkup> found = {kernel(),
                                 cpus(),
                                 memory(),
@@ -276,7 +280,10 @@ int doctor(ConfigArguments& arguments, bool as_json) {
                                 port(config->server),
                                 gpu(),
                                 pinning()};
-  if (with_data) examine_data(*config, found);
+  if (invalid)
+    found.push_back(broken("configuration", *invalid));
+  else if (with_data)
+    examine_data(*config, found);
   const auto failed = std::count_if(found.begin(), found.end(),
                                     [](const Checkup& one) { return one.health == Health::kBroken; });
   if (as_json) {

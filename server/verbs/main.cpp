@@ -25,7 +25,9 @@
 namespace headrace::server::verbs {
 
 int exit_code_of(const Error& error) {
-  return error.code == ErrorCode::kConfigInvalid || error.code == ErrorCode::kInvalidArgument ? 2 : 3;
+  const bool call = error.code == ErrorCode::kConfigInvalid || error.code == ErrorCode::kInvalidArgument ||
+                    error.code == ErrorCode::kNoSuchStream;
+  return call ? 2 : 3;
 }
 
 std::string printable(const std::string& text) {
@@ -157,7 +159,8 @@ std::string explain(const CLI::App& app, const CLI::Error& error) {
 int main(int argc, char** argv) {
   using namespace headrace::server;
   std::signal(SIGXFSZ, SIG_IGN);  // the errors of write() and ftruncate() report the limit of file sizes
-  CLI::App app{"Headrace: one server decodes and augments samples for every trainer on the machine"};
+  CLI::App app{"Headrace: one server decodes and augments samples for every trainer on the machine",
+               "headrace"};
   app.footer(
       "`headrace VERB --help` lists the options of a verb. Exit status: 0: success; 2: wrong arguments or "
       "configuration; 3: another error; 130 or 143: a signal stopped pack or bench.");

@@ -131,6 +131,26 @@ def test_doctor_names_what_is_wrong_and_what_to_do(config: dict[str, Any], tmp_p
     assert "ulimit -Hn" in done.stdout and "chmod go-w" in done.stdout and "set another server.metrics.port" in done.stdout and "check --all" in done.stdout
 
 
+@pytest.mark.parametrize(("changes", "row", "why"), [
+    (["server.directory=/proc/headrace/run"], "directory", "server directory /proc/headrace/run: "),
+    (["streams.train.batch_size=60000", "streams.train.transforms.0.random_resized_crop.size=2000"], "memory needed", "lower batch_size, ring.prefetch or ring.max_leases"),
+    (["streams.train.batch_size=many"], "configuration", "streams.train.batch_size"),
+])
+def test_doctor_fails_for_what_serve_would_refuse(config: dict[str, Any], tmp_path: Path, changes: list[str], row: str, why: str) -> None:
+    done = run("doctor", written(tmp_path, config), *(part for change in changes for part in ("--set", change)))
+    assert done.returncode == 3 and findings(done)[row] == "FAIL" and why in done.stdout
+    assert findings(done)["kernel"] == "ok", "the machine is checked as well"
+
+
+def test_doctor_notes_a_running_server(start_server: ServerFactory, config: dict[str, Any], tmp_path: Path) -> None:
+    server = start_server(config)
+    config["server"] = {"directory": str(server.address)}
+    path = written(tmp_path, config)
+    done = run("doctor", path)
+    assert findings(done)["directory"] == "note" and "stop it first (`headrace drain`)" in done.stdout
+    assert "will run with" in (checked := run("check", path).stdout) and "once the running server has stopped" in checked
+
+
 def test_names_of_files_cannot_forge_lines_or_colors(config: dict[str, Any], tmp_path: Path, image_folder: Path) -> None:
     folder = shutil.copytree(image_folder, tmp_path / "copy")
     (folder / "class_0" / "x\x1b[31mred\nok    forged.jpg").write_bytes(b"no image")
@@ -155,7 +175,7 @@ def test_bench_says_what_limits_a_stream(config: dict[str, Any], tmp_path: Path)
     done = run("bench", path, "--stream", "train", "--clients", "0", "--seconds", "0.5", "--advise")
     assert done.returncode == 0, done.stderr
     assert re.search(r"Stream train makes \d+ samples/s with 1 worker\.", done.stdout)
-    assert re.search(r"The limit is transforming: \d+% of the workers' time; without it, up to \d+ samples/s\. Give the server more CPUs", done.stdout)
+    assert re.search(r"The limit is transforming: \d+% of the workers' time; without it, up to \d+ samples/s\. (Give the server more CPUs|Raise `server.threads`: 1 of)", done.stdout)
     as_json = json.loads(run("bench", path, "--stream", "train", "--clients", "0", "--seconds", "0.5", "--advise", "--json").stdout)
     assert "The limit is transforming" in as_json["advice"]
     # 60 images of 3 bytes a pixel
@@ -277,6 +297,7 @@ def completed(shell: str, line: str) -> list[str]:
 def test_bash_completes_verbs_options_and_files(tmp_path: Path) -> None:
     assert completed("bash", "headrace ser") == ["serve"]
     assert set(completed("bash", "headrace p")) == {"pack", "preview"}
+    assert completed("bash", "headrace completion z") == ["zsh"]
     assert set(completed("bash", "headrace bench --s")) == {"--set", "--stream", "--seconds"}
     (tmp_path / "train.yaml").touch()
     assert completed("bash", f"headrace check {tmp_path}/tr") == [f"{tmp_path}/train.yaml"]

@@ -63,9 +63,13 @@ TEST(Findings, BusyWorkersAreTheBottleneckWithWhatTheyDoMost) {
   EXPECT_EQ(
       said(now, json::object(), 15),
       "The bottleneck is decoding: trainer `a` waited 80% of the last 15 s, and the 2 workers were busy "
-      "97% of the time, 70% of it decoding. Give the server more CPUs (`server.threads`, if it does not "
-      "use all of the machine's), or pack the dataset as tiles (`headrace pack`).");
+      "97% of the time, 70% of it decoding. Give the server more CPUs, or pack the dataset as tiles "
+      "(`headrace pack`).");
   EXPECT_EQ(finding("train", now, json::object(), 15).severity, Severity::kProblem);
+  json more_cpus = now;
+  more_cpus["cpus"] = 8;
+  EXPECT_THAT(said(more_cpus, json::object(), 15),
+              HasSubstr("Raise `server.threads`: 2 of 8 CPUs have a worker, or pack"));
   // Before, they did something else.
   const json before =
       stats(json::array({client("a", 0)}), 0, 0, {{"read", 0.0}, {"decode", 20.0}, {"transform", 0.0}});
