@@ -133,13 +133,22 @@ def test_doctor_names_what_is_wrong_and_what_to_do(config: dict[str, Any], tmp_p
 
 @pytest.mark.parametrize(("changes", "row", "why"), [
     (["server.directory=/proc/headrace/run"], "directory", "server directory /proc/headrace/run: "),
-    (["streams.train.batch_size=60000", "streams.train.transforms.0.random_resized_crop.size=2000"], "memory needed", "lower batch_size, ring.prefetch or ring.max_leases"),
     (["streams.train.batch_size=many"], "configuration", "streams.train.batch_size"),
 ])
 def test_doctor_fails_for_what_serve_would_refuse(config: dict[str, Any], tmp_path: Path, changes: list[str], row: str, why: str) -> None:
     done = run("doctor", written(tmp_path, config), *(part for change in changes for part in ("--set", change)))
     assert done.returncode == 3 and findings(done)[row] == "FAIL" and why in done.stdout
     assert findings(done)["kernel"] == "ok", "the machine is checked as well"
+
+
+def test_doctor_judges_the_memory_of_rings_as_check_does(tmp_path: Path) -> None:
+    config = {"server": {"directory": str(tmp_path / "run"), "metrics": "off"},
+              "sources": {"rows": {"type": "synthetic", "count": 1_000_000, "bytes": 1_000_000}},
+              "streams": {"train": {"source": "rows", "batch_size": 60_000}}}
+    path = written(tmp_path, config)
+    said = "lower batch_size, ring.prefetch or ring.max_leases"
+    done = run("doctor", path)
+    assert findings(done)["memory needed"] == "FAIL" and said in done.stdout and said in run("check", path).stderr
 
 
 def test_doctor_notes_a_running_server(start_server: ServerFactory, config: dict[str, Any], tmp_path: Path) -> None:
