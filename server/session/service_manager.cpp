@@ -1,7 +1,6 @@
 #include "server/session/service_manager.h"
 
 #include <sys/socket.h>
-#include <sys/time.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -10,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
+#include <utility>
 
 #include "server/log/log.h"
 
@@ -34,8 +34,7 @@ ServiceManager::ServiceManager() {
   if ((path.front() != '/' && path.front() != '@') || path.size() >= sizeof address_.sun_path) {
     log::warn(
         "NOTIFY_SOCKET={}: expected an absolute path or an abstract name (@...), so the service manager gets "
-        "no "
-        "messages: start the server as a service, or unset the variable",
+        "no messages: start the server as a service, or unset the variable",
         path);
     return;
   }
@@ -44,35 +43,47 @@ ServiceManager::ServiceManager() {
   if (path.front() == '@') address_.sun_path[0] = '\0';
   address_size_ = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + path.size());
   socket_ = ring::UniqueFd(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  constexpr timeval kPatience{.tv_sec = 1, .tv_usec = 0};  // the manager's queue may be full
-  if (socket_) ::setsockopt(socket_.get(), SOL_SOCKET, SO_SNDTIMEO, &kPatience, sizeof kPatience);
+  if (!socket_) {
+    log::warn("NOTIFY_SOCKET={}: cannot open a socket, so the service manager gets no messages: {}", path,
+              std::strerror(errno));
+    return;
+  }
   const std::uint64_t pid = number_in("WATCHDOG_PID");
   if (pid == 0 || pid == static_cast<std::uint64_t>(::getpid()))
     watchdog_ns_ = number_in("WATCHDOG_USEC") * 1000;
 }
 
 void ServiceManager::ready(const std::string& status) {
-  send("READY=1\nSTATUS=" + status);
+  tell("READY=1\nSTATUS=" + status);
 }
 
 void ServiceManager::stopping() {
-  send("STOPPING=1\nSTATUS=draining");
+  tell("STOPPING=1\nSTATUS=draining");
 }
 
 void ServiceManager::alive(std::uint64_t now_ns) {
+  if (!deferred_.empty() && send(deferred_)) deferred_.clear();
   if (watchdog_ns_ == 0 || now_ns < next_ns_) return;
-  next_ns_ = now_ns + watchdog_ns_ / 4;
-  send("WATCHDOG=1");
+  if (send("WATCHDOG=1")) next_ns_ = now_ns + watchdog_ns_ / 4;
 }
 
-void ServiceManager::send(const std::string& state) {
-  if (!socket_) return;
+void ServiceManager::tell(std::string state) {
+  deferred_.clear();
+  if (!send(state)) deferred_ = std::move(state);
+}
+
+bool ServiceManager::send(const std::string& state) {
+  if (!socket_) return true;
   const auto* address = reinterpret_cast<const sockaddr*>(&address_);
-  if (::sendto(socket_.get(), state.data(), state.size(), MSG_NOSIGNAL, address, address_size_) >= 0) return;
+  if (::sendto(socket_.get(), state.data(), state.size(), MSG_NOSIGNAL | MSG_DONTWAIT, address,
+               address_size_) >= 0)
+    return true;
   const int why = errno;
+  if (why == EAGAIN || why == ENOBUFS) return false;
   const char* named = std::getenv("NOTIFY_SOCKET");
   log::warn("NOTIFY_SOCKET={}: cannot send {} to the service manager: {}", named ? named : "",
             state.substr(0, state.find('\n')), std::strerror(why));
+  return true;
 }
 
 }  // namespace headrace::server::session

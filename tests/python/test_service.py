@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import socket
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from running import Server, http_get, wait_until
+from running import Server, headrace_binary, http_get, wait_until
 
 PTRACE_DETACH, PTRACE_SEIZE, PTRACE_INTERRUPT = 17, 0x4206, 0x4207
 WATCHDOG = 1.0  # seconds
@@ -81,6 +83,32 @@ def test_a_manager_that_is_not_there_is_named_and_changes_nothing(basic_config: 
     server = Server(basic_config, tmp_path, env={"NOTIFY_SOCKET": str(tmp_path / "none")}).wait_ready()
     assert server.stop() == 0
     assert "cannot send READY=1 to the service manager: No such file or directory" in server.output()
+
+
+def test_a_manager_with_a_full_queue_is_told_later(basic_config: dict[str, Any], tmp_path: Path, manager: Manager) -> None:
+    with contextlib.ExitStack() as others:
+        sent = 1
+        while sent:  # a socket may fill its own buffer before the manager's queue
+            other = others.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
+            other.setblocking(False)
+            sent = 0
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    other.sendto(b"STATUS=of another service", manager.socket.getsockname())
+                    sent += 1
+    server = Server(basic_config, tmp_path, env=manager.environment).wait_ready()
+    slowest = 0.0
+    for _ in range(5):
+        begun = time.monotonic()
+        subprocess.run([headrace_binary(), "health", "--address", server.address], check=True, capture_output=True)
+        slowest = max(slowest, time.monotonic() - begun)
+    assert slowest < 0.8, "the main loop does not wait for the manager"
+    said = "STATUS=of"
+    while said.startswith("STATUS=of"):
+        said = manager.next(5)
+    assert said == f"READY=1\nSTATUS=serving in {server.address}"
+    assert manager.until("WATCHDOG=1")
+    assert server.stop() == 0
 
 
 def test_other_processes_watchdogs_and_addresses_are_ignored(basic_config: dict[str, Any], tmp_path: Path) -> None:
