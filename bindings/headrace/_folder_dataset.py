@@ -62,7 +62,7 @@ class FolderDataset:
             try:
                 self._opened = os.getpid(), self._open(library)
             except (OSError, ValueError, KeyError, RuntimeError) as error:
-                raise DatasetInvalid(f"{self._folder} cannot be read as a {self.format} folder: {error}; check that all its files are there") from error
+                raise DatasetInvalid(f"{self._folder} cannot be read as {self.format}: {error}") from error
         return self._opened[1]
 
     def _open(self, library: Any) -> Any:

@@ -110,19 +110,19 @@ def test_compressed_shards_can_be_unpacked_by_their_library(tmp_path: Path) -> N
 
 def test_errors_name_the_folder_and_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     packed = mds(tmp_path / "packed", compression="zstd")
-    with pytest.raises(DatasetInvalid, match=r"packed: not a readable MDS folder: shard.00000.mds is missing; unpack compressed shards first"):
+    with pytest.raises(DatasetInvalid, match=r"packed cannot be read as MDS: shard.00000.mds is missing; unpack compressed shards first"):
         MDSDataset(packed)
     pickled = mds(tmp_path / "pickled", {"any": "pkl"}, lambda number: {"any": {number}})
     with pytest.raises(DatasetInvalid, match="unsafe type: pkl"):
         MDSDataset(pickled)
     (tmp_path / "empty").mkdir()
     for dataset in (MDSDataset, LitDataset):
-        with pytest.raises(DatasetInvalid, match="empty: not a readable (MDS|LitData) folder"):
+        with pytest.raises(DatasetInvalid, match="empty cannot be read as (MDS|LitData)"):
             dataset(tmp_path / "empty")
-        with pytest.raises(DatasetInvalid, match="s3://bucket/set is not a folder of this machine: .*download it first"):
+        with pytest.raises(DatasetInvalid, match="s3://bucket/set is not a folder on this machine: .*download it first"):
             dataset("s3://bucket/set")
     assert main([str(tmp_path / "empty"), str(tmp_path / "out")]) == 3
-    assert "not a readable MDS folder" in capsys.readouterr().err
+    assert "cannot be read as MDS" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "streaming", None)
     with pytest.raises(EnvironmentFailed, match="pip install mosaicml-streaming"):
         MDSDataset(packed)

@@ -201,7 +201,7 @@ def test_samples_that_nobody_reads_are_bounded_together(
                 dealer.send(question)
                 time.sleep(0.012)
         assert (held := grown()) < 110_000_000, f"the server grew by {held} bytes"
-    wait_until(lambda: "ok" in Dealer(f"{server.address}/control.sock").ask("sample", stream="train", epoch=0, index=0), "samples again")
+    wait_until(lambda: "ok" in Dealer(f"{server.address}/control.sock").ask("sample", stream="train", epoch=0, index=0, picture=""), "samples again")
 
 
 @pytest.mark.parametrize("identity", [b"me", b"\0\0\0\x10\0"])
