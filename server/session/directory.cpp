@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <stdlib.h>  // NOLINT(modernize-deprecated-headers): mkdtemp is POSIX's
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -87,17 +88,16 @@ Result<std::filesystem::path> with_room_for_sockets(const std::filesystem::path&
 
 namespace {
 
-/// Makes the directory as claim() does, and removes what it has made.
-Result<void> try_to_make(const std::filesystem::path& absolute) {
-  std::vector<std::filesystem::path> missing;
-  for (auto path = absolute; !std::filesystem::exists(path) && path.has_relative_path();
-       path = path.parent_path())
-    missing.push_back(path);
+/// Whether claim() could make the directory: makes another one beside the first that is missing. The
+/// directory itself may be a starting server's by now.
+Result<void> could_make(const std::filesystem::path& absolute) {
   std::error_code error;
-  std::filesystem::create_directories(absolute, error);
-  std::error_code ignored;
-  for (const auto& made : missing) std::filesystem::remove(made, ignored);
-  return error ? Result<void>(no_directory(absolute, error.message().c_str())) : Result<void>();
+  std::filesystem::path above = absolute.parent_path();
+  while (!std::filesystem::exists(above, error) && above.has_relative_path()) above = above.parent_path();
+  std::string trial = (above / ".headrace-check-XXXXXX").string();
+  if (::mkdtemp(trial.data()) == nullptr) return no_directory(absolute, std::strerror(errno));
+  ::rmdir(trial.c_str());
+  return {};
 }
 
 }  // namespace
@@ -106,7 +106,7 @@ Result<void> Directory::check(const std::filesystem::path& path) {
   const auto absolute = with_room_for_sockets(path);
   if (!absolute) return fail(absolute.error());
   struct stat status {};
-  if (::lstat(absolute->c_str(), &status) != 0) return try_to_make(*absolute);
+  if (::lstat(absolute->c_str(), &status) != 0) return could_make(*absolute);
   const auto folder = open_trusted_directory(absolute->string());
   if (!folder) return refuse(folder.error());
   return {};

@@ -26,7 +26,7 @@ class Directory {
   /// group or others; kEnvironment: it cannot be created, or a socket path in it would be too long (sun_path:
   /// 108 bytes).
   static Result<Directory> claim(const std::filesystem::path& path, Reach reach);
-  /// Reports those errors of claim() that can be found without creating or locking anything.
+  /// Reports those errors of claim() that can be found without creating or locking the directory.
   static Result<void> check(const std::filesystem::path& path);
   /// Whether a server holds it now.
   static bool is_in_use(const std::filesystem::path& path);
