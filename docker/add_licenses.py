@@ -57,7 +57,7 @@ def licenses(packages: set[str], files: set[Path]) -> dict[str, bytes]:
         source, package = line.split()
         if not OF_THE_MACHINE.fullmatch(source):
             texts.setdefault(f"{source}/copyright", Path(f"/usr/share/doc/{package}/copyright").read_bytes())
-    # What the copyright files refer to.
+    # The copyright files refer to these texts.
     named = set(re.findall(rb"/usr/share/common-licenses/([\w.-]*\w)", b"".join(texts.values())))
     for name in sorted(named):
         text = COMMON / name.decode()

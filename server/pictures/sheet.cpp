@@ -12,11 +12,6 @@ namespace {
 
 constexpr std::int32_t kMargin = 8;  ///< pixels around each cell
 
-struct Laid {
-  Picture picture;
-  std::vector<std::string> lines;
-};
-
 void place(Picture& on, const Picture& picture, std::int32_t x, std::int32_t y) {
   const std::size_t row = std::size_t{3} * picture.shape.width;
   for (std::int32_t line = 0; line < picture.shape.height; ++line)
@@ -27,24 +22,18 @@ void place(Picture& on, const Picture& picture, std::int32_t x, std::int32_t y) 
 }  // namespace
 
 Result<Picture> sheet(const std::vector<std::vector<Cell>>& rows, std::int32_t side) {
-  std::vector<std::vector<Laid>> laid;
-  std::vector<std::int32_t> heights;  ///< of rows, with margins
+  std::vector<std::vector<std::vector<std::string>>> captions;  ///< of cells, wrapped
+  std::vector<std::int32_t> heights;                            ///< of rows, with margins
   std::size_t columns = 1;
   std::int32_t height = kMargin;
   for (const std::vector<Cell>& row : rows) {
     std::size_t lines = 0;
-    laid.emplace_back();
+    captions.emplace_back();
     for (const Cell& cell : row) {
-      Laid& one = laid.back().emplace_back();
-      if (!cell.picture.pixels.empty()) {
-        const decode::ImageData image(cell.picture.pixels, cell.picture.shape);
-        auto fitted = fit(image, side);
-        if (!fitted) return fail(fitted.error());
-        one.picture = std::move(*fitted);
-      }
+      auto& caption = captions.back().emplace_back();
       for (const std::string& text : cell.caption)
-        for (std::string& line : wrap(text, side)) one.lines.push_back(std::move(line));
-      lines = std::max(lines, one.lines.size());
+        for (std::string& line : wrap(text, side)) caption.push_back(std::move(line));
+      lines = std::max(lines, caption.size());
     }
     columns = std::max(columns, row.size());
     heights.push_back(side + kLineHeight * static_cast<std::int32_t>(lines) + 2 * kMargin);
@@ -61,13 +50,14 @@ Result<Picture> sheet(const std::vector<std::vector<Cell>>& rows, std::int32_t s
   Picture out{.shape = {.width = width, .height = height}, .pixels = {}};
   out.pixels.assign(std::size_t{3} * width * height, 255);
   std::int32_t y = kMargin;
-  for (std::size_t r = 0; r < laid.size(); ++r) {
+  for (std::size_t r = 0; r < rows.size(); ++r) {
     std::int32_t x = kMargin;
-    for (const Laid& one : laid[r]) {
-      const std::int32_t spare = side - one.picture.shape.height;  // pictures stand on their captions
-      if (!one.picture.pixels.empty()) place(out, one.picture, x, y + spare);
+    for (std::size_t c = 0; c < rows[r].size(); ++c) {
+      const Picture& picture = rows[r][c].picture;
+      const std::int32_t spare = side - picture.shape.height;  // pictures stand on their captions
+      if (!picture.pixels.empty()) place(out, picture, x, y + spare);
       std::int32_t line_y = y + side + kMargin / 2;
-      for (const std::string& line : one.lines) write(out, x, line_y, line), line_y += kLineHeight;
+      for (const std::string& line : captions[r][c]) write(out, x, line_y, line), line_y += kLineHeight;
       x += side + kMargin;
     }
     y += heights[r];

@@ -13,8 +13,9 @@ struct Cell {
   std::vector<std::string> caption;  ///< lines; long ones are wrapped
 };
 
-/// Rows of cells, each picture fitted into side x side pixels above its caption. Rows are as high as their
-/// longest caption needs. Captions show ASCII; other characters become question marks.
+/// Rows of cells, each picture above its caption. REQUIRES: RGB pictures of at most side x side pixels, as
+/// fit() makes them. kInvalidArgument: the sheet would be too large. Rows are as high as their longest
+/// caption needs. Captions show ASCII; other characters become question marks.
 Result<Picture> sheet(const std::vector<std::vector<Cell>>& rows, std::int32_t side);
 
 }  // namespace headrace::server::pictures

@@ -9,7 +9,7 @@
 
 namespace headrace::server::status {
 
-/// What the server has, and could have.
+/// The resources that the server uses, and those that it could use.
 struct Resources {
   std::optional<std::uint64_t> decoded_cache;  ///< bytes of a cache of all decoded images, if it would help
   std::uint64_t memory_available = 0;          ///< bytes

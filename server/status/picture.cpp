@@ -63,6 +63,15 @@ pictures::Picture picture_of_row(const exec::FieldPlan& plan, std::span<const st
   return pictures::interleaved(bytes, pixels);
 }
 
+Result<std::string> png_of_row(const exec::SampleMaker& maker, std::size_t field,
+                               const exec::ShownRow& shown) {
+  const auto picture =
+      picture_of_row(maker.plans()[field], {shown.fields->fields[field].dense, maker.row_size(field)});
+  const auto file = pictures::encode_png(picture.pixels, picture.shape);
+  if (!file) return fail(file.error());
+  return std::string(file->begin(), file->end());
+}
+
 Result<std::string> png_of_row(const exec::SampleMaker& maker, const std::string& field,
                                const exec::ShownRow& shown) {
   std::string names;
@@ -70,11 +79,7 @@ Result<std::string> png_of_row(const exec::SampleMaker& maker, const std::string
     const exec::FieldPlan& plan = maker.plans()[i];
     if (!plan.plan) continue;
     names += (names.empty() ? "" : ", ") + plan.spec.name;
-    if (plan.spec.name != field) continue;
-    const auto picture = picture_of_row(plan, {shown.fields->fields[i].dense, maker.row_size(i)});
-    const auto file = pictures::encode_png(picture.pixels, picture.shape);
-    if (!file) return fail(file.error());
-    return std::string(file->begin(), file->end());
+    if (plan.spec.name == field) return png_of_row(maker, i, shown);
   }
   return fail(ErrorCode::kInvalidArgument,
               fmt::format("no image field `{}`; image fields: {}", field, names.empty() ? "none" : names));

@@ -16,7 +16,10 @@ namespace headrace::server::status {
 /// plan.plan; `row` has the field's bytes.
 pictures::Picture picture_of_row(const exec::FieldPlan& plan, std::span<const std::byte> row);
 
-/// A PNG file of an image field. kInvalidArgument: no image field has this name.
+/// A PNG file of the image field with this number in plans().
+Result<std::string> png_of_row(const exec::SampleMaker& maker, std::size_t field,
+                               const exec::ShownRow& shown);
+/// The same by name. kInvalidArgument: no image field has it.
 Result<std::string> png_of_row(const exec::SampleMaker& maker, const std::string& field,
                                const exec::ShownRow& shown);
 

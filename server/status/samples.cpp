@@ -147,11 +147,13 @@ Result<json> Samples::next(const std::string& name, std::uint64_t count) {
 }
 
 Result<ImageFile> Samples::row(const SamplePosition& at, const std::string& field) {
-  return show_image(
-      at, field, [](const exec::SampleMaker& maker, std::size_t index, const exec::ShownRow& shown) {
-        return as_png(
-            picture_of_row(maker.plans()[index], {shown.fields->fields[index].dense, maker.row_size(index)}));
-      });
+  return show_image(at, field,
+                    [](const exec::SampleMaker& maker, std::size_t index,
+                       const exec::ShownRow& shown) -> Result<ImageFile> {
+                      auto file = png_of_row(maker, index, shown);
+                      if (!file) return fail(file.error());
+                      return ImageFile{"image/png", std::move(*file)};
+                    });
 }
 
 Result<ImageFile> Samples::original(const SamplePosition& at, const std::string& field) {

@@ -205,7 +205,7 @@ Result<json> measure(const config::Config& config, const std::string& stream, un
       {"decoded_cache_bytes", cache ? json(*cache) : json()}};
 }
 
-/// What limits the stream, and what to change. REQUIRES: at least one run.
+/// Sentences that name the limit of the stream and a remedy. REQUIRES: at least one run.
 std::string advice(const json& runs, const std::string& stream) {
   const json& run = *std::min_element(runs.begin(), runs.end(), [](const json& a, const json& b) {
     return a.at("clients").get<unsigned>() < b.at("clients").get<unsigned>();

@@ -212,22 +212,15 @@ std::string room_of(const session::CacheUse& use) {
 /// `first`, `most`: bytes of all rings with one client for each stream, and with all.
 Result<void> check_memory(Told& told, const session::Assembly& assembly, std::uint64_t first,
                           std::uint64_t most) {
-  const ring::MemoryHeadroom headroom = ring::memory_headroom();
-  if (first > headroom.bytes)
-    return fail(
-        ErrorCode::kNotEnoughMemory,
-        fmt::format("the rings need {} with one client each, {} are available ({}): lower batch_size, "
-                    "ring.prefetch or ring.max_leases",
-                    megabytes(first), megabytes(headroom.bytes), headroom.limited_by));
   if (auto fits = session::check_memory(assembly, first); !fits) return fits;
+  const ring::MemoryHeadroom headroom = ring::memory_headroom();
   const std::uint64_t restart = 2 * most + session::bytes_beside_rings(assembly);
   if (const std::string lacking = session::short_of_memory(assembly); !lacking.empty()) {
     told.line("warning: {}\n", lacking);
   } else if (restart > headroom.bytes) {
     told.line(
         "warning: a restart while all clients are attached needs {}, {} are available: lower "
-        "ring.max_clients "
-        "or ring.prefetch\n",
+        "ring.max_clients or ring.prefetch\n",
         megabytes(restart), megabytes(headroom.bytes));
   }
   return {};

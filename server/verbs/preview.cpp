@@ -101,22 +101,27 @@ class Preview {
     cell.caption = {shown.explanation.name};
     if (label < classes.size()) cell.caption.push_back(fmt::format("class {} ({})", classes[label], label));
     if (shown.row.replaced) cell.caption.emplace_back("replaces a bad sample");
-    if (auto read = maker_.source().read(shown.explanation.sample, sample_); !read) {
+    if (auto read = maker_.source().read(shown.explanation.sample, sample_); !read)
       cell.caption.push_back(read.error().message);
-    } else if (auto fitted = pictures::fit(sample_.items[plan.source_field].image(), side_); fitted) {
-      cell.picture = std::move(*fitted);
-    }
+    else
+      fill(cell, sample_.items[plan.source_field].image());
     return cell;
   }
 
   Cell drawn(const exec::ShownRow& shown, std::size_t field, std::uint64_t epoch) const {
     const exec::FieldPlan& plan = maker_.plans()[field];
-    Cell cell{
-        .picture = status::picture_of_row(plan, {shown.fields->fields[field].dense, maker_.row_size(field)}),
-        .caption = {fmt::format("{}, epoch {}", plan.spec.name, epoch)}};
+    Cell cell{.picture = {}, .caption = {fmt::format("{}, epoch {}", plan.spec.name, epoch)}};
     for (std::string& line : lines_of(json::parse(shown.explanation.parameters), plan.spec.name))
       cell.caption.push_back(std::move(line));
+    const pictures::Picture picture =
+        status::picture_of_row(plan, {shown.fields->fields[field].dense, maker_.row_size(field)});
+    fill(cell, {picture.pixels, picture.shape});
     return cell;
+  }
+
+  /// An image that cannot be decoded leaves the cell empty.
+  void fill(Cell& cell, const decode::ImageData& image) const {
+    if (auto fitted = pictures::fit(image, side_)) cell.picture = std::move(*fitted);
   }
 
   const exec::StreamSetup& setup_;
