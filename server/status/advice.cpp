@@ -49,6 +49,11 @@ const char* doing(const std::string& stage) {
   return stage == "read" ? "reading" : stage == "decode" ? "decoding" : "transforming";
 }
 
+std::string make_more_ahead(bool waits) {
+  return fmt::format("too few batches are made ahead. Raise the stream's `ring.prefetch`{}",
+                     waits ? ", and `io.threads` of its source" : "");
+}
+
 std::string remedy(const std::string& stage, const Resources& server) {
   if (stage == "read")
     return "Keep the files in memory (the source's `cache: {encoded: SIZE}`), read ahead (`io`), or pack the "

@@ -20,8 +20,6 @@ using nlohmann::json;
 constexpr double kWaits = 0.1;
 /// From this part of the time on, a full ring means that the trainers are slower than the server.
 constexpr double kBlocked = 0.5;
-/// From this part of their time on, the workers have no more to give.
-constexpr double kBusy = 0.8;
 
 double part(double of, double whole) {
   return whole > 0 ? std::clamp(of / whole, 0.0, 1.0) : 0.0;
@@ -110,9 +108,8 @@ Finding finding(const std::string& name, const json& now, const json& before, do
     if (busy >= kBusy) return {Severity::kProblem, workers_are_slow(waits, busy, now, stream, past)};
     const bool reads = growth(object_in(stream, "read_ahead"), object_in(past, "read_ahead"), "wait") > 0;
     return {Severity::kNotice,
-            fmt::format("Trainer {}, but the workers were busy for only {} of the time: too few batches are "
-                        "made ahead. Raise the stream's `ring.prefetch`{}.",
-                        waits, percent(busy), reads ? ", and `io.threads` of its source" : "")};
+            fmt::format("Trainer {}, but the workers were busy for only {} of the time: {}.", waits,
+                        percent(busy), make_more_ahead(reads))};
   }
   if (blocked >= kBlocked)
     return {Severity::kFine, fmt::format("The bottleneck is trainer `{}`: the server waited for it {} {}.",

@@ -201,6 +201,8 @@ Result<json> measure(const config::Config& config, const std::string& stream, un
       {"published_bytes_per_second",
        static_cast<double>(end.totals.published_bytes - begin.totals.published_bytes) / wall},
       {"read_bytes_per_second", static_cast<double>(end.totals.read_bytes - begin.totals.read_bytes) / wall},
+      {"busy", busy / (wall * engine.threads())},
+      {"reads_ahead", engine.stream(*index).maker().read_ahead() != nullptr},
       {"stage_share", stages},
       {"decoded_cache_bytes", cache ? json(*cache) : json()}};
 }
@@ -218,10 +220,14 @@ std::string advice(const json& runs, const std::string& stream) {
       "Stream {} makes {:.0f} samples/s with {} worker{}. A trainer that needs fewer does not wait; one "
       "that needs more does.\n",
       stream, rate, run.at("workers").get<unsigned>(), run.at("workers").get<unsigned>() == 1 ? "" : "s");
-  if (!stage || other > share) {
+  if (const auto busy = run.at("busy").get<double>(); busy < status::kBusy) {
+    text += fmt::format("The workers were busy for only {:.0f}% of the time: {}.\n", 100 * busy,
+                        status::make_more_ahead(run.at("reads_ahead").get<bool>()));
+  } else if (!stage || other > share) {
     text += fmt::format(
-        "Most of the workers' time ({:.0f}%) goes into handing over batches. Raise `batch_size`, so that "
-        "fewer are handed over.\n",
+        "The workers spend {:.0f}% of their time on neither reading, decoding nor transforming: they fill "
+        "caches, which ends with the first epoch, and hand over batches. Raise `batch_size`, so that fewer "
+        "are handed over.\n",
         100 * other);
   } else {
     const json size = run.at("decoded_cache_bytes");
