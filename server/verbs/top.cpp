@@ -5,18 +5,20 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <chrono>
 #include <cmath>
 #include <csignal>
-#include <cstdio>
 #include <ctime>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
+#include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
-#include "clientlib/base/stop_signals.h"
 #include "clientlib/ring/futex.h"
 #include "server/exec/stream_status.h"
 #include "server/log/sink.h"
@@ -131,11 +133,19 @@ std::vector<std::string> screen(const json& report, std::size_t width) {
   return lines;
 }
 
-/// Uses the terminal's alternate screen, without a cursor, while it exists.
+/// Uses the terminal's alternate screen, without a cursor, while it exists. A signal that asks to stop ends
+/// the program at once, also while it waits for an answer of the server.
 class AlternateScreen {
  public:
-  AlternateScreen() { write("\x1b[?1049h\x1b[?25l"); }
-  ~AlternateScreen() { write("\x1b[?25h\x1b[?1049l"); }
+  AlternateScreen() {
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP})
+      ::signal(signal, [](int) {
+        leave();
+        ::_exit(0);
+      });
+    write("\x1b[?1049h\x1b[?25l");
+  }
+  ~AlternateScreen() { leave(); }
   AlternateScreen(const AlternateScreen&) = delete;
   AlternateScreen& operator=(const AlternateScreen&) = delete;
 
@@ -150,9 +160,14 @@ class AlternateScreen {
   }
 
  private:
-  static void write(const std::string& text) {
-    std::fwrite(text.data(), 1, text.size(), stdout);
-    std::fflush(stdout);
+  static void leave() { write("\x1b[?7h\x1b[?25h\x1b[?1049l"); }
+  /// As a signal's handler may.
+  static void write(std::string_view text) {
+    while (!text.empty()) {
+      const ssize_t written = ::write(STDOUT_FILENO, text.data(), text.size());
+      if (written < 0 && errno != EINTR && errno != EAGAIN) return;
+      if (written > 0) text.remove_prefix(static_cast<std::size_t>(written));
+    }
   }
 };
 
@@ -166,22 +181,15 @@ TerminalSize terminal_size() {
   return {size.ws_col, size.ws_row};
 }
 
-/// Waits a second. False: a signal asks to stop.
-bool wait_a_second(const sigset_t& signals) {
-  const timespec second{1, 0};
-  return ::sigtimedwait(&signals, nullptr, &second) < 0;
-}
-
 Result<void> show(Client& client, bool live, bool as_json) {
-  const sigset_t signals = stop_signals();
-  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   auto first = stats_of(client);
   if (!first) return tl::make_unexpected(first.error());
   status::History history(ring::monotonic_ns(), std::move(*first));
   std::unique_ptr<AlternateScreen> terminal;
   if (live) terminal = std::make_unique<AlternateScreen>();
   std::vector<std::string> lines;
-  while (wait_a_second(signals)) {
+  for (;;) {
+    std::this_thread::sleep_for(std::chrono::seconds(1));
     auto stats = stats_of(client);
     const auto [width, height] = terminal_size();
     if (stats) {
@@ -189,7 +197,7 @@ Result<void> show(Client& client, bool live, bool as_json) {
       const json report = status::report(*stats, now, history.entries());
       if (as_json) {
         print_as_json(report);
-        break;
+        return {};
       }
       lines = screen(report, width);
       if (history.is_due(now)) history.add(now, std::move(*stats));
@@ -198,7 +206,7 @@ Result<void> show(Client& client, bool live, bool as_json) {
     }
     if (!terminal) {
       fmt::print("{}\n", fmt::join(lines, "\n"));
-      break;
+      return {};
     }
     std::vector<std::string> drawn;
     if (!stats) {
@@ -209,7 +217,6 @@ Result<void> show(Client& client, bool live, bool as_json) {
     drawn.insert(drawn.end(), lines.begin(), lines.end());
     AlternateScreen::draw(drawn, height);
   }
-  return {};
 }
 
 }  // namespace

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
+import time
 from typing import Any
 
 import headrace
@@ -44,6 +46,20 @@ def test_top_fits_into_a_narrow_terminal_and_survives_an_outage(start_server: Se
         server.stop()
         wait_until(lambda: "No answer from the server; the figures below are the last ones." in top.screen()[0], "the outage")
         assert any(line.startswith("  a-traine") for line in top.screen()), "the last figures stay"
+
+
+def test_control_c_ends_top_while_the_server_does_not_answer(start_server: ServerFactory, config: dict[str, Any]) -> None:
+    server = start_server(config)
+    with Terminal(24, 80, "top", "--address", server.address, "--timeout", "60") as top:
+        wait_until(lambda: b"No trainer is attached." in top.read(), "the screen")
+        os.kill(server.popen.pid, signal.SIGSTOP)
+        try:
+            time.sleep(2.5)  # it asks once a second
+            top.process.send_signal(signal.SIGINT)
+            assert top.process.wait(5) == 0
+            assert top.read().endswith(b"\x1b[?1049l"), "the terminal is as it was"
+        finally:
+            os.kill(server.popen.pid, signal.SIGCONT)
 
 
 def test_top_prints_once_without_a_terminal(start_server: ServerFactory, config: dict[str, Any]) -> None:
