@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import io
 import json
@@ -21,7 +22,7 @@ import pytest
 from children import Child
 from conftest import ServerFactory
 from PIL import Image
-from running import ROOT, Server, http_get, wait_until
+from running import ROOT, Server, free_port, http_get, wait_until
 from test_trust import Serve, serve
 from users import NOBODY, as_user, common, needs_root
 
@@ -347,6 +348,21 @@ def test_the_page_in_a_browser(start_server: ServerFactory, config: dict[str, An
         assert problems == []
         assert server.stop() == 0
         wait_until(lambda: "The server does not respond" in text_of(driver), "the page to say that the server has ended")
+
+
+def test_a_page_without_events_asks_again_after_an_outage(start_server: ServerFactory, config: dict[str, Any]) -> None:
+    config["server"]["metrics"]["port"] = free_port()
+    server = start_server(config)
+    with contextlib.ExitStack() as readers, browser(1100, 900) as driver:
+        for _ in range(8):
+            readers.enter_context(urllib.request.urlopen(server.metrics_url + "/api/v1/events", timeout=10))
+        driver.get(server.metrics_url)
+        hidden = "return document.getElementById('lost').hidden"
+        wait_until(lambda: "No trainer is attached." in text_of(driver) and driver.execute_script(hidden), "the page")
+        assert server.stop() == 0
+        wait_until(lambda: not driver.execute_script(hidden), "the page to say that the server has ended")
+        start_server(config)
+        wait_until(lambda: driver.execute_script(hidden), "the new server's figures")
 
 
 def test_client_names_are_not_parsed_as_html(start_server: ServerFactory, config: dict[str, Any]) -> None:
