@@ -19,7 +19,25 @@ void place(Picture& on, const Picture& picture, std::int32_t x, std::int32_t y) 
                 picture.pixels.data() + line * row, row);
 }
 
+std::int32_t width_of(std::size_t columns, std::int32_t side) {
+  return kMargin + static_cast<std::int32_t>(columns) * (side + kMargin);
+}
+
+Result<void> fits(std::int64_t width, std::int64_t height) {
+  constexpr std::int64_t kMostPixels = 100'000'000;
+  if (width * height <= kMostPixels) return {};
+  return fail(
+      ErrorCode::kInvalidArgument,
+      fmt::format(
+          "the sheet would have {} megapixels, at most {} are possible: ask for fewer or smaller pictures",
+          width * height / 1'000'000, kMostPixels / 1'000'000));
+}
+
 }  // namespace
+
+Result<void> fits(std::size_t rows, std::size_t columns, std::int32_t side) {
+  return fits(width_of(columns, side), kMargin + static_cast<std::int64_t>(rows) * (side + 2 * kMargin));
+}
 
 Result<Picture> sheet(const std::vector<std::vector<Cell>>& rows, std::int32_t side) {
   std::vector<std::vector<std::vector<std::string>>> captions;  ///< of cells, wrapped
@@ -39,14 +57,8 @@ Result<Picture> sheet(const std::vector<std::vector<Cell>>& rows, std::int32_t s
     heights.push_back(side + kLineHeight * static_cast<std::int32_t>(lines) + 2 * kMargin);
     height += heights.back();
   }
-  const std::int32_t width = kMargin + static_cast<std::int32_t>(columns) * (side + kMargin);
-  constexpr std::int64_t kMostPixels = 100'000'000;
-  if (const std::int64_t pixels = std::int64_t{width} * height; pixels > kMostPixels)
-    return fail(
-        ErrorCode::kInvalidArgument,
-        fmt::format(
-            "the sheet would have {} megapixels, at most {} are possible: ask for fewer or smaller pictures",
-            pixels / 1'000'000, kMostPixels / 1'000'000));
+  const std::int32_t width = width_of(columns, side);
+  if (auto fit = fits(width, height); !fit) return tl::make_unexpected(fit.error());
   Picture out{.shape = {.width = width, .height = height}, .pixels = {}};
   out.pixels.assign(std::size_t{3} * width * height, 255);
   std::int32_t y = kMargin;

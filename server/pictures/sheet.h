@@ -13,6 +13,9 @@ struct Cell {
   std::vector<std::string> caption;  ///< lines; long ones are wrapped
 };
 
+/// kInvalidArgument: a sheet of so many cells would be too large, even without captions.
+Result<void> fits(std::size_t rows, std::size_t columns, std::int32_t side);
+
 /// Rows of cells, each picture above its caption. REQUIRES: RGB pictures of at most side x side pixels, as
 /// fit() makes them. kInvalidArgument: the sheet would be too large. Rows are as high as their longest
 /// caption needs. Captions show ASCII; other characters become question marks.

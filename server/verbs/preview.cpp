@@ -2,11 +2,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "server/pictures/png_file.h"
@@ -59,12 +61,27 @@ class Preview {
   Preview(const exec::StreamSetup& setup, std::int32_t side)
       : setup_(setup), maker_(*setup.maker), side_(side) {}
 
-  /// A row for each image field of the sample at `position` of epoch 0: the original, then its epochs.
-  Result<std::vector<std::vector<Cell>>> rows(std::uint64_t position, std::uint64_t epochs) {
-    const std::uint64_t sample = maker_.order(0)(position);
+  /// Rows for the first samples of epoch 0, one for each image field: the original, then its epochs.
+  Result<std::vector<std::vector<Cell>>> rows(std::uint64_t samples, std::uint64_t epochs) {
+    std::vector<Positions> positions;
+    for (std::uint64_t epoch = 0; epoch < epochs; ++epoch) positions.push_back(positions_of(samples, epoch));
     std::vector<std::vector<Cell>> out;
-    for (std::uint64_t epoch = 0; epoch < epochs; ++epoch) {
-      const auto at = epoch == 0 ? std::optional(position) : position_of(sample, epoch);
+    for (std::uint64_t i = 0; i < samples; ++i) {
+      auto rows = rows_of(i, positions);
+      if (!rows) return tl::make_unexpected(rows.error());
+      std::move(rows->begin(), rows->end(), std::back_inserter(out));
+    }
+    return out;
+  }
+
+ private:
+  /// Where an epoch has the samples; a sampler may leave one out.
+  using Positions = std::vector<std::optional<std::uint64_t>>;
+
+  Result<std::vector<std::vector<Cell>>> rows_of(std::uint64_t i, const std::vector<Positions>& positions) {
+    std::vector<std::vector<Cell>> out;
+    for (std::uint64_t epoch = 0; epoch < positions.size(); ++epoch) {
+      const auto at = positions[epoch][i];
       std::optional<exec::ShownRow> shown;
       if (at) {
         auto made = exec::show_row(maker_, epoch, *at, scratch_);
@@ -84,13 +101,18 @@ class Preview {
     return out;
   }
 
- private:
-  /// Where the epoch has the sample; a sampler may leave it out.
-  [[nodiscard]] std::optional<std::uint64_t> position_of(std::uint64_t sample, std::uint64_t epoch) const {
-    const auto order = maker_.order(epoch);
-    for (std::uint64_t position = 0; position < maker_.size(); ++position)
-      if (order(position) == sample) return position;
-    return std::nullopt;
+  /// Positions of the first `samples` samples of epoch 0 in an epoch, which is read once at most.
+  [[nodiscard]] Positions positions_of(std::uint64_t samples, std::uint64_t epoch) const {
+    const auto first = maker_.order(0), order = maker_.order(epoch);
+    Positions found(samples);
+    std::unordered_multimap<std::uint64_t, std::uint64_t> missing;  // sample -> its number in `found`
+    for (std::uint64_t i = 0; i < samples; ++i) missing.emplace(first(i), i);
+    for (std::uint64_t position = 0; position < maker_.size() && !missing.empty(); ++position) {
+      const auto [begin, end] = missing.equal_range(order(position));
+      for (auto one = begin; one != end; ++one) found[one->second] = position;
+      missing.erase(begin, end);
+    }
+    return found;
   }
 
   Cell original(const exec::ShownRow& shown, std::size_t field) {
@@ -160,16 +182,18 @@ Result<std::string> preview(const PreviewArguments& arguments) {
   if (!assembly) return fail(assembly.error());
   const auto setup = choose(*assembly, arguments.stream);
   if (!setup) return fail(setup.error());
-  Preview one(**setup, arguments.side);
-  std::vector<std::vector<Cell>> cells;
   const std::uint64_t samples = std::min(arguments.samples, (*setup)->maker->size());
-  for (std::uint64_t i = 0; i < samples; ++i) {
-    auto rows = one.rows(i, arguments.epochs);
-    if (!rows) return fail(rows.error());
-    cells.insert(cells.end(), rows->begin(), rows->end());
-  }
+  const auto& plans = (*setup)->maker->plans();
+  const auto images =
+      std::count_if(plans.begin(), plans.end(), [](const auto& plan) { return plan.plan.has_value(); });
+  if (auto fit =
+          pictures::fits(samples * static_cast<std::size_t>(images), 1 + arguments.epochs, arguments.side);
+      !fit)
+    return fail(fit.error());
+  const auto cells = Preview(**setup, arguments.side).rows(samples, arguments.epochs);
+  if (!cells) return fail(cells.error());
   if (const auto lost = (*setup)->maker->fault()) return fail(*lost);
-  const auto sheet = pictures::sheet(cells, arguments.side);
+  const auto sheet = pictures::sheet(*cells, arguments.side);
   if (!sheet) return fail(sheet.error());
   const auto file = pictures::encode_png(sheet->pixels, sheet->shape);
   if (!file) return fail(file.error());
