@@ -27,6 +27,8 @@ namespace headrace::server::session {
 namespace {
 
 constexpr int kTickMs = 250;
+/// /healthz fails when the last periodic check is older.
+constexpr std::uint64_t kHangs = 10'000'000'000;
 
 /// Like assemble(), but a stop signal ends it while it waits for the network.
 Result<Assembly> assemble_until_stopped(const config::Config& config, std::stop_source& reads) {
@@ -208,7 +210,14 @@ std::vector<metrics::HttpServer::Route> Server::routes() {
                       return HttpReply{.type = "text/plain; version=0.0.4; charset=utf-8",
                                        .body = collector_->exposition()};
                     }});
-  routes.push_back({"/healthz", [](const HttpRequest&) { return HttpReply{.body = "ok\n"}; }});
+  routes.push_back({"/healthz", [this](const HttpRequest&) {
+                      const std::uint64_t ticked = ticked_ns_, now = ring::monotonic_ns();
+                      if (stop_ || ticked == 0 || now < ticked + kHangs) return HttpReply{.body = "ok\n"};
+                      return HttpReply{
+                          .status = 503,
+                          .body = fmt::format("not healthy: the main loop has not run for {} s\n",
+                                              (now - ticked) / 1'000'000'000)};
+                    }});
   routes.push_back({"/readyz", [this](const HttpRequest&) {
                       const std::string why = stop_ ? "draining" : collector_->not_ready();
                       if (why.empty()) return HttpReply{.body = "ready\n"};
@@ -312,6 +321,7 @@ void Server::tick(std::uint64_t now_ns) {
   sessions_->tick(now_ns, nanoseconds(config_.evict_after));
   if (status_) status_->tick(now_ns);
   // Last: a loop that hangs or throws above is not alive.
+  ticked_ns_ = now_ns;
   if (manager_ != nullptr) manager_->alive(now_ns);
 }
 

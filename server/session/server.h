@@ -78,6 +78,7 @@ class Server {
   ring::UniqueFd signals_;  ///< readable when a signal of stop_signals() is pending
   std::stop_source reads_;  ///< cancels network reads of sources
   std::atomic<bool> stop_{false};
+  std::atomic<std::uint64_t> ticked_ns_{0};  ///< the last periodic check; 0: none yet
   bool parent_ended_ = false;
   ServiceManager* manager_ = nullptr;  ///< while run() runs
 };

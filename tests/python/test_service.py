@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import re
 import socket
 import subprocess
 import time
+import urllib.error
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -71,11 +73,28 @@ def test_the_watchdog_is_the_main_loops_and_no_other_threads(basic_config: dict[
         os.waitpid(server.popen.pid, 0)
         while manager.next(0.1):
             pass
-        assert http_get(f"{server.metrics_url}/healthz") == "ok\n", "the other threads run"
+        assert http_get(f"{server.metrics_url}/metrics"), "the other threads run"
         assert manager.next(2 * WATCHDOG) == "", "so a manager restarts it"
     finally:
         traced(PTRACE_DETACH, server.popen.pid)
     assert manager.until("WATCHDOG=1")
+    assert server.stop() == 0
+
+
+def test_a_main_loop_that_hangs_is_not_healthy(basic_config: dict[str, Any], tmp_path: Path) -> None:
+    server = Server(basic_config, tmp_path).wait_ready()
+    assert http_get(f"{server.metrics_url}/healthz") == "ok\n"
+    try:
+        traced(PTRACE_SEIZE, server.popen.pid)  # the main thread alone
+        traced(PTRACE_INTERRUPT, server.popen.pid)
+        os.waitpid(server.popen.pid, 0)
+        time.sleep(11)
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            http_get(f"{server.metrics_url}/healthz")
+        assert refused.value.code == 503 and re.fullmatch(rb"not healthy: the main loop has not run for 1\d s\n", refused.value.read())
+    finally:
+        traced(PTRACE_DETACH, server.popen.pid)
+    wait_until(lambda: http_get(f"{server.metrics_url}/readyz"), "the main loop")
     assert server.stop() == 0
 
 
