@@ -90,9 +90,12 @@ _headrace() {{
   fi
   case ${{words[2]}} in
 {}  esac
-  if [[ $PREFIX == -* ]]; then compadd -- $options; else _files; fi
+  if [[ $PREFIX == -* ]]; then compadd -- $options
+  elif [[ ${{words[2]}} == completion ]]; then compadd bash fish zsh
+  else _files; fi
 }}
-compdef _headrace headrace
+# In a folder of $fpath this file is the function; otherwise it is sourced.
+if [[ ${{funcstack[1]}} == _headrace ]]; then _headrace "$@"; else compdef _headrace headrace; fi
 )",
                      names, cases);
 }
@@ -107,6 +110,7 @@ std::string fish(const std::vector<Completed>& verbs) {
                          name.starts_with("--") ? "-l" : "-s", name.substr(name.find_first_not_of('-')),
                          quoted(help));
   }
+  out += "complete -c headrace -n '__fish_seen_subcommand_from completion' -f -a 'bash fish zsh'\n";
   return out;
 }
 

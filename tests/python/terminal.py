@@ -1,4 +1,4 @@
-"""A pseudoterminal for verbs that draw on one."""
+"""A pseudoterminal for verbs that draw on one, and for shells."""
 
 from __future__ import annotations
 
@@ -14,17 +14,20 @@ from running import headrace_binary
 
 
 class Terminal:
-    """A verb of headrace on a terminal of its own."""
+    """A verb of headrace, or another program, on a terminal of its own."""
 
-    def __init__(self, rows: int, columns: int, *command: str) -> None:
+    def __init__(self, rows: int, columns: int, *arguments: str, program: str | None = None) -> None:
         self.main, terminal = os.openpty()
         self.resize(rows, columns)
-        self.process = subprocess.Popen([headrace_binary(), *command], stdin=terminal, stdout=terminal, stderr=terminal)
+        self.process = subprocess.Popen([program or headrace_binary(), *arguments], stdin=terminal, stdout=terminal, stderr=terminal)
         os.close(terminal)
         self.seen = b""
 
     def resize(self, rows: int, columns: int) -> None:
         fcntl.ioctl(self.main, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def type(self, text: str) -> None:
+        os.write(self.main, text.encode())
 
     def read(self) -> bytes:
         while select.select([self.main], [], [], 0)[0]:

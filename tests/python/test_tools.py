@@ -192,6 +192,14 @@ def test_bench_says_what_limits_a_stream(config: dict[str, Any], tmp_path: Path)
     assert as_json["runs"][0]["decoded_cache_bytes"] == pytest.approx(3 * sum(w * h for w, h in sizes), rel=0.25)
 
 
+def test_bench_does_not_blame_workers_that_wait_for_reads(config: dict[str, Any], tmp_path: Path) -> None:
+    config["sources"]["images"]["io"] = {"threads": 2, "delay": "50ms"}
+    done = run("bench", written(tmp_path, config), "--stream", "train", "--clients", "0", "--seconds", "0.5", "--advise")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"The workers were busy for only \d+% of the time: too few batches are made ahead\.", done.stdout)
+    assert "Raise the stream's `ring.prefetch`, and `io.threads` of its source." in done.stdout and "The limit is" not in done.stdout
+
+
 # --- JSON
 
 
@@ -324,3 +332,27 @@ def test_each_shell_reads_its_script(shell: str, tmp_path: Path) -> None:
     path = tmp_path / "completion"
     path.write_text(script)
     assert subprocess.run([shell, "-n", str(path)], capture_output=True, timeout=10, check=False).returncode == 0
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
+def test_zsh_completes_from_a_folder_of_functions(tmp_path: Path) -> None:
+    (tmp_path / "_headrace").write_text(run("completion", "zsh").stdout)
+    with Terminal(24, 100, "-f", "-i", program="zsh") as zsh:
+        zsh.type(f"fpath=({tmp_path} $fpath); autoload -Uz compinit; compinit -D -u; PROMPT='ready> '\n")
+        wait_until(lambda: zsh.read().endswith(b"ready> \x1b[K\x1b[?2004h"), "the prompt")
+        zsh.type("headrace ser\t")
+        wait_until(lambda: b"serve" in zsh.read().rpartition(b"ready> ")[2], "the verb")
+        zsh.type("\x15headrace completion f\t")
+        wait_until(lambda: b"fish" in zsh.read().rpartition(b"ready> ")[2], "the shell")
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
+def test_fish_completes_verbs_options_and_shells() -> None:
+    def completed(line: str) -> set[str]:
+        script = run("completion", "fish").stdout + f"complete -C '{line}'"
+        done = subprocess.run(["fish", "--no-config", "-c", script], capture_output=True, text=True, timeout=20, check=True)
+        return {proposed.split("\t")[0] for proposed in done.stdout.splitlines()}
+
+    assert completed("headrace p") == {"pack", "preview"}
+    assert completed("headrace bench --s") == {"--set", "--stream", "--seconds"}
+    assert completed("headrace completion ") == {"bash", "fish", "zsh"}
