@@ -217,9 +217,8 @@ std::string advice(const json& runs, const std::string& stream) {
   double other = 1;
   for (const json& part : run.at("stage_share")) other -= part.get<double>();
   std::string text = fmt::format(
-      "Stream {} makes {:.0f} samples/s with {} worker{}. A trainer that needs fewer does not wait; one "
-      "that needs more does.\n",
-      stream, rate, run.at("workers").get<unsigned>(), run.at("workers").get<unsigned>() == 1 ? "" : "s");
+      "Stream {} makes {:.0f} samples/s with {} worker{}. A faster trainer waits for batches.\n", stream,
+      rate, run.at("workers").get<unsigned>(), run.at("workers").get<unsigned>() == 1 ? "" : "s");
   if (const auto busy = run.at("busy").get<double>(); busy < status::kBusy) {
     text += fmt::format("The workers were busy for only {:.0f}% of the time: {}.\n", 100 * busy,
                         status::make_more_ahead(run.at("reads_ahead").get<bool>()));
@@ -235,7 +234,8 @@ std::string advice(const json& runs, const std::string& stream) {
                                    ring::memory_headroom().bytes, run.at("workers").get<std::uint64_t>(),
                                    config::default_threads()};
     text += fmt::format(
-        "The limit is {}: {:.0f}% of the workers' time; without it, up to {:.0f} samples/s. {}\n",
+        "The bottleneck is {}: it takes {:.0f}% of the workers' time. Without it, the stream could make up "
+        "to {:.0f} samples/s. {}\n",
         status::doing(stage), 100 * share, rate / std::max(0.01, 1 - share), status::remedy(stage, server));
   }
   for (const json& with : runs)

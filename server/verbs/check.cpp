@@ -64,8 +64,8 @@ std::string megabytes(std::uint64_t bytes) {
 
 std::string shape(const FieldSpec& field) {
   std::string text = "batch";
-  for (const std::int64_t dim : field.shape) text += fmt::format("x{}", dim);
-  return fmt::format("{} {} [{}]", field.name, name_of(field.dtype), text);
+  for (const std::int64_t dim : field.shape) text += fmt::format(" x {}", dim);
+  return fmt::format("{} {}, {}", field.name, name_of(field.dtype), text);
 }
 
 /// The size of a stream's dataset in GPU memory. `from`: its upload stream.
@@ -75,8 +75,9 @@ std::string resident_size(const StreamInfo& from) {
   return megabytes(row * from.samples);
 }
 
-/// Reports which transforms run on the device: those of `chain` from `first` on.
-void print_device_split(Told& told, const std::vector<transform::Transform>& chain, std::size_t first) {
+/// Reports which transforms run on the device: those of `chain` from `first` on. Returns false if there are
+/// none.
+bool print_device_split(Told& told, const std::vector<transform::Transform>& chain, std::size_t first) {
   std::vector<std::string_view> server, device;
   for (std::size_t i = 0; i < chain.size(); ++i)
     if (!transform::is_skipped(chain[i])) (i < first ? server : device).push_back(chain[i]->name());
@@ -84,11 +85,7 @@ void print_device_split(Told& told, const std::vector<transform::Transform>& cha
     return names.empty() ? std::string("none") : fmt::format("{}", fmt::join(names, ", "));
   };
   told.line("    transforms on the device: {}; on the server: {}\n", list(device), list(server));
-  if (device.empty())
-    told.line(
-        "  warning: no transform runs on the device, which only makes dtype and layout: it does those at the "
-        "end of "
-        "`transforms` that flip, rotate by 90 degrees, change colors, normalize or erase\n");
+  return !device.empty();
 }
 
 /// Reports what a stream computes on its loader's device.
@@ -101,7 +98,10 @@ void print_device_fields(Told& told, const StreamInfo& info, const config::Confi
     told.line("  {}: computed on the loader's device (device: gpu), from {} KB a row in the ring\n", field,
               (image.row_bytes() + 500) / 1000);
     const auto chain = plan.chain_of(field, false).transforms;
-    print_device_split(told, chain, transform::device_begins(chain));
+    if (!print_device_split(told, chain, transform::device_begins(chain)))
+      told.line(
+          "  warning: no transform runs on the device: it applies only flips, 90-degree rotations, colors, "
+          "normalize and erasing at the end of `transforms`; put other transforms before them\n");
   }
 }
 
@@ -210,6 +210,25 @@ std::string room_of(const session::CacheUse& use) {
 }
 
 /// `first`, `most`: bytes of all rings with one client for each stream, and with all.
+void print_memory(Told& told, const session::Assembly& assembly, const ring::MemoryHeadroom& headroom,
+                  std::uint64_t first, std::uint64_t most) {
+  told.line("memory: {} available ({})\n", megabytes(headroom.bytes), headroom.limited_by);
+  told.line(
+      "  rings: {}{}\n", megabytes(first),
+      most > first ? fmt::format(" with one client per stream, {} with all clients", megabytes(most)) : "");
+  const auto up_to = [&](std::string_view what, std::uint64_t bytes) {
+    if (const std::string size = megabytes(bytes); size != megabytes(0))
+      told.line("  {}: up to {}\n", what, size);
+  };
+  up_to("windows", session::window_bytes(assembly));
+  up_to("caches", session::cache_bytes(assembly));
+  up_to("reading ahead", assembly.read_ahead_bytes);
+  up_to("tables, tiles and feeds", assembly.other_bytes);
+  told.line(
+      "  a restart needs twice the rings: clients keep the old ones until they attach to the new server\n");
+}
+
+/// `first`, `most`: as for print_memory().
 Result<void> check_memory(Told& told, const session::Assembly& assembly, std::uint64_t first,
                           std::uint64_t most) {
   if (auto fits = session::check_memory(assembly, first); !fits) return fits;
@@ -294,18 +313,8 @@ int check(const CheckArguments& arguments) {
   print_apart(told, *assembly, *config);
   print_waits(told, *assembly, *config);
   for (const session::CacheUse& use : assembly->caches.memory) told.line("{}\n", room_of(use));
-  const std::uint64_t windows = session::window_bytes(*assembly);
-  const std::uint64_t beside = session::bytes_beside_rings(*assembly);
   const ring::MemoryHeadroom headroom = ring::memory_headroom();
-  // While clients of a dead server still hold its ring, the next server's ring exists beside it.
-  told.line("memory: rings {}{}, twice that while a server restarts, {}{} available ({})\n", megabytes(first),
-            most > first ? fmt::format(", {} with all clients", megabytes(most)) : "",
-            beside > 0
-                ? fmt::format("windows up to {}, caches {}, reading ahead {}, tables, tiles and feeds {}, ",
-                              megabytes(windows), megabytes(session::cache_bytes(*assembly)),
-                              megabytes(assembly->read_ahead_bytes), megabytes(assembly->other_bytes))
-                : "",
-            megabytes(headroom.bytes), headroom.limited_by);
+  print_memory(told, *assembly, headroom, first, most);
   const bool is_running = session::Directory::is_in_use(config->server.directory);
   if (!is_running)  // whose memory is not available now, but will be
     if (auto fits = check_memory(told, *assembly, first, most); !fits) return report(fits.error());
@@ -329,7 +338,7 @@ int check(const CheckArguments& arguments) {
     document["workers"] = config->server.threads;
     document["streams"] = std::move(streams);
     document["memory_available"] = headroom.bytes;
-    document["bytes_beside_rings"] = beside;
+    document["bytes_beside_rings"] = session::bytes_beside_rings(*assembly);
     print_as_json(document);
     return status;
   }

@@ -100,7 +100,7 @@ void print(const std::string& path, const json& what) {
                human_bytes(number(what["raw_bytes"])),
                100.0 * what["file_bytes"].get<double>() / std::max(what["raw_bytes"].get<double>(), 1.0));
     if (number(what["undecodable"]) > 0) {
-      fmt::print("bad samples, packed as they are: {}; the first:\n", number(what["undecodable"]));
+      fmt::print("bad samples, packed unchanged: {}; the first:\n", number(what["undecodable"]));
       for (const json& bad : what["first_undecodable"]) fmt::print("  {}\n", text(bad));
     }
   } else {

@@ -119,7 +119,7 @@ def test_check_counts_the_caches_and_says_how_far_they_reach(image_folder: Path,
     done = check(source + STREAM, tmp_path)
     assert done.returncode == 0, done.stderr
     assert re.search(r"source `images`, cache.decoded: 1.0 MB, room for about \d+ samples", done.stdout)
-    assert "caches 1.0 MB, " in done.stdout
+    assert "\n  caches: up to 1.0 MB\n" in done.stdout
 
     done = check(source.replace("1MB", "100B") + STREAM, tmp_path)
     assert done.returncode == 0, done.stderr

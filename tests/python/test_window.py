@@ -169,7 +169,7 @@ def test_check_and_ls_say_what_is_shared(start_server: Any, basic_config: dict[s
     assert re.search(r"client b: epoch 0, batch \d+, \d+ batches \(\d+\.\d s\) behind the foremost client", listed), listed
     checked = run("check", str(server.config))
     assert "streams floats, train share their first 2 transforms: their rows are decoded once" in checked
-    assert "windows up to" in checked
+    assert re.search(r"^  windows: up to \d+\.\d MB$", checked, re.MULTILINE)
 
 
 def test_check_says_which_streams_do_not_share_and_why(quiet_config: dict[str, Any], tmp_path: Path) -> None:
