@@ -94,6 +94,7 @@ class Failure:
         self.index = index
         self.misfit = isinstance(error, Misfit)
         self.argument = isinstance(error, InvalidArgument)
+        self.damage = isinstance(error, DatasetInvalid)
         details = traceback.TracebackException.from_exception(error)  # unlike str(error), this cannot raise
         self.text = str(details)
         self.trace = "".join(details.format()).rstrip()
@@ -111,11 +112,12 @@ class Failure:
     def raised(self, kept: str) -> Exception:
         if self.argument:
             return InvalidArgument(getattr(self.error, "message", self.text))
-        if self.misfit:
-            return DatasetInvalid(f"sample {self.index}: {self.text}; {kept}")
-        last = self.trace.rsplit("\n", 1)[-1]
-        what = DatasetInvalid(f"sample {self.index}: the dataset raised {last}; {kept}\n{self.trace}")
-        what.__cause__ = self.error
+        if self.misfit or self.damage:
+            what = DatasetInvalid(f"sample {self.index}: {getattr(self.error, 'message', self.text)}; {kept}")
+        else:
+            last = self.trace.rsplit("\n", 1)[-1]
+            what = DatasetInvalid(f"sample {self.index}: the dataset raised {last}; {kept}\n{self.trace}")
+        what.__cause__ = None if self.misfit else self.error
         return what
 
 

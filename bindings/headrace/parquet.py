@@ -101,14 +101,16 @@ class ParquetDataset:
             raise IndexError(index)
         group = bisect.bisect_right(self._ends, index)
         row = index - (self._ends[group - 1] if group else 0)
+        file, within = self._groups[group]
+        where = f"{self._files[file]}, row group {within}, row {row}"
         try:
             values = self._group(group, row).row(row)
         except DatasetInvalid:
             raise
         except Exception as error:
-            file, within = self._groups[group]
-            raise DatasetInvalid(f"{self._files[file]}: row {row} of row group {within} cannot be read: {type(error).__name__}: {error}") from error
-        return {"label" if name == self._label else name: self._value(name, values[name], index) for name in self._columns}
+            why = " ".join(str(error).split())  # pyarrow's have several lines
+            raise DatasetInvalid(f"{where}: cannot be read: {type(error).__name__}: {why}") from error
+        return {"label" if name == self._label else name: self._value(name, values[name], where) for name in self._columns}
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_open": None}
@@ -132,11 +134,11 @@ class ParquetDataset:
             raise DatasetInvalid(f"{file}: cannot be read as a Parquet file: {error}") from error
 
     @staticmethod
-    def _value(name: str, value: Any, index: int) -> Any:
+    def _value(name: str, value: Any, where: str) -> Any:
         if not isinstance(value, dict) or not value.keys() <= {"bytes", "path"}:
             return value
         if value.get("bytes") is None:
-            raise DatasetInvalid(f"sample {index}, column {name!r}: it has no bytes, only the path {value.get('path')!r}: embed the files, as push_to_hub() does")
+            raise DatasetInvalid(f"{where}: column {name!r} has no bytes, only the path {value.get('path')!r}: embed the files, as push_to_hub() does")
         return value["bytes"]
 
 

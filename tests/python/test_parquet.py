@@ -150,6 +150,22 @@ def test_memory_is_bounded_within_a_row_group(tmp_path: Path) -> None:
     assert 0 < POOL.max_memory() < rows * each // 3
 
 
+@pytest.mark.parametrize("workers", ["0", "3"])
+def test_a_damaged_page_is_named_and_the_same_command_continues(tmp_path: Path, capsys: pytest.CaptureFixture[str], workers: str) -> None:
+    first, second = published(tmp_path)
+    whole = Path(second).read_bytes()
+    page = pyarrow.parquet.ParquetFile(second).metadata.row_group(1).column(0).data_page_offset
+    Path(second).write_bytes(whole[:page] + b"\xff" * 16 + whole[page + 16 :])
+    command = [first, second, str(tmp_path / "out"), "--workers", workers, "--quiet"]
+    assert main(command) == 3
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"headrace: DATASET_INVALID: sample 14: {second}, row group 1, row 0: cannot be read: OSError: "), line
+    assert line.endswith(f"; 14 samples before it are kept in {tmp_path / 'out'}: repair the dataset, then run the same command or program again to continue"), line
+    Path(second).write_bytes(whole)
+    assert main(command) == 0
+    assert "packed 17 samples" in capsys.readouterr().out
+
+
 def test_rows_may_be_read_in_any_order(tmp_path: Path) -> None:
     dataset = ParquetDataset(published(tmp_path))
     for index in (16, 0, 3, 1, 9, 8):
@@ -170,7 +186,7 @@ def test_errors_name_the_file_and_what_to_do(tmp_path: Path, capsys: pytest.Capt
         ParquetDataset([several])
     assert ParquetDataset([several], label="coarse").classes == CLASSES
     linked = write(tmp_path / "linked.parquet", {"image": [{"bytes": None, "path": "there.jpg"}], "label": [0]})
-    with pytest.raises(DatasetInvalid, match=r"sample 0, column 'image': it has no bytes, only the path 'there.jpg': embed the files"):
+    with pytest.raises(DatasetInvalid, match=r"linked.parquet, row group 0, row 0: column 'image' has no bytes, only the path 'there.jpg': embed the files"):
         ParquetDataset([linked])[0]
     (tmp_path / "text.parquet").write_text("no Parquet")
     assert main([str(tmp_path / "text.parquet"), str(tmp_path / "out")]) == 3
