@@ -65,11 +65,11 @@ def test_a_folder_is_served(tmp_path: Path, module: str, write: Callable[[Path],
     out = tmp_path / "set.lmdb"
     command = [sys.executable, "-m", f"headrace.{module}", str(write(tmp_path / "folder")), str(out), "--label", "kind", "--workers", workers]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100)
-    assert f"{ROWS} samples in" in done.stdout, done.stderr
+    packed, proposed = done.stdout.rstrip("\n").split("; serve it: ")
+    assert packed == f"packed {ROWS} samples into {out}", done.stderr
+    assert proposed == f"sources: {{packed: {{type: lmdb, path: {out}}}}}"
     config = tmp_path / "c.yaml"
-    config.write_text(f"""
-sources: {{set: {{type: lmdb, path: {out}}}}}
-streams: {{train: {{source: set, batch_size: 4, output: {{layout: NHWC}}, transforms: [{{center_crop: {SIDE}}}]}}}}""")
+    config.write_text(f"{proposed}\nstreams: {{train: {{source: packed, batch_size: 4, output: {{layout: NHWC}}, transforms: [{{center_crop: {SIDE}}}]}}}}")
     seen = []
     with headrace.serve(config) as server, headrace.Loader(server.address, stream="train", batch="dict", output="numpy") as loader:
         for batch in loader:

@@ -58,7 +58,8 @@ def published(folder: Path) -> list[str]:
 def test_what_hugging_face_publishes_is_served(start_server: Any, tmp_path: Path, workers: str) -> None:
     out = tmp_path / "set.lmdb"
     command = [sys.executable, "-m", "headrace.parquet", *published(tmp_path), str(out), "--workers", workers, "--quiet"]
-    assert "17 samples in" in subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert said == f"packed 17 samples into {out}; serve it: sources: {{packed: {{type: lmdb, path: {out}}}}}\n"
     seen = []
     server = start_server(config(lmdb(out), output={"layout": "NHWC"}, transforms=[{"center_crop": SIDE}]))
     with headrace.Loader(server.address, stream="train", batch="dict") as loader:
