@@ -161,7 +161,8 @@ def configured(tmp_path: Path, **changes: Any) -> Path:
 
 
 def healthy(engine: Engine, name: str) -> bool:
-    return works("podman", *engine.engine, "exec", name, *service("server")["healthcheck"]["test"][1:])
+    check = json.loads(engine("inspect", name))[0]["Config"]["Healthcheck"]["Test"]
+    return works("podman", *engine.engine, "exec", name, *check[1:])
 
 
 def test_the_server_adds_at_most_25_mb_to_its_base(engine: Engine, images: dict[str, str]) -> None:
