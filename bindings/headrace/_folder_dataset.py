@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 from . import _pack_command
-from .errors import DatasetInvalid, EnvironmentFailed, InvalidArgument
+from .errors import DatasetInvalid, EnvironmentFailed, Error, InvalidArgument
 
 
 class FolderDataset:
@@ -28,7 +29,7 @@ class FolderDataset:
     def __init__(self, folder: str | Path, columns: Sequence[str] | None = None, label: str | None = None) -> None:
         self._folder = os.fspath(folder)
         self._label = label
-        self._opened: tuple[int, Any] | None = None  # process, the library's dataset
+        self._opened: tuple[int, Any, int] | None = None  # process, the library's dataset, its length
         if not os.path.isdir(self._folder):
             raise DatasetInvalid(f"{self._folder} is not a folder on this machine: expected a {self.format} folder; download it first")
         names = list(first) if len(self) and isinstance(first := self._read(0), dict) else []
@@ -39,7 +40,7 @@ class FolderDataset:
         _pack_command.check_label(names if self._columns is None else self._columns, label, self._folder)
 
     def __len__(self) -> int:
-        return len(self._dataset())
+        return self._dataset()[1]
 
     def __getitem__(self, index: int) -> Any:
         if not 0 <= index < len(self):
@@ -52,25 +53,41 @@ class FolderDataset:
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_opened": None}
 
-    def _dataset(self) -> Any:
+    def _dataset(self) -> tuple[Any, int]:
         # Each process opens its own: the libraries have threads and open files, which a fork does not copy.
         if self._opened is None or self._opened[0] != os.getpid():
             try:
                 library = importlib.import_module(self.module)
             except ImportError as error:
                 raise EnvironmentFailed(f"reading {self.format} folders needs {self.install}, which cannot be imported ({error}): run `pip install {self.install}`") from error
-            try:
-                self._opened = os.getpid(), self._open(library)
-            except (OSError, ValueError, KeyError, RuntimeError) as error:
-                raise DatasetInvalid(f"{self._folder} cannot be read as {self.format}: {error}") from error
-        return self._opened[1]
+            with self._named(f"{self._folder} cannot be read as {self.format}"):
+                opened = self._open(library)
+                self._opened = os.getpid(), opened, len(opened)
+        return self._opened[1:]
+
+    def _read(self, index: int) -> Any:
+        opened, _ = self._dataset()
+        with self._named(f"{self._folder}: row {index} cannot be read as {self.format}"):
+            return self._sample(opened, index)
+
+    @staticmethod
+    @contextlib.contextmanager
+    def _named(what: str) -> Iterator[None]:
+        """Names the folder in whatever the library raises: for damaged files this may be any exception."""
+        try:
+            yield
+        except Error:
+            raise
+        except Exception as error:
+            why = " ".join(str(error).split())
+            raise DatasetInvalid(f"{what}: {type(error).__name__}: {why}") from error
 
     def _open(self, library: Any) -> Any:
         """The library's own dataset; files of JPEG and PNG stay as they are."""
         raise NotImplementedError
 
-    def _read(self, index: int) -> Any:
-        return self._dataset()[index]
+    def _sample(self, opened: Any, index: int) -> Any:
+        return opened[index]
 
 
 def command(dataset: type[FolderDataset], name: str, description: str | None, arguments: Sequence[str] | None) -> int:

@@ -1,22 +1,27 @@
 """Encodes samples of a Python dataset as records, in this process or in worker processes.
 
-With n workers, each one makes every n-th sample, and their pipes are read in turn. So records arrive in order without being sorted, and a
-worker runs ahead by one sample and what its pipe holds.
+With n workers, each one makes every n-th block of samples: one sample, or as many as the dataset's `pack_blocks` say. The workers' pipes are
+read in turn, so records arrive in order without being sorted. A worker runs ahead by one sample and what its pipe holds. With blocks of several
+samples it runs ahead further, by its part of _AHEAD_BYTES: otherwise all workers would wait for the one whose turn it is.
 """
 
 from __future__ import annotations
 
+import bisect
+import collections
 import contextlib
 import fcntl
+import itertools
 import multiprocessing
 import os
 import pickle
+import select
 import signal
 import struct
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Any
@@ -28,6 +33,7 @@ _SAMPLE, _BAD = 1, 2  # kinds of records: server/pack/record_input.h
 _MESSAGE = struct.Struct("<QQ")  # bytes that follow, kind
 _RECORD, _FAILED, _DESCRIBED = range(3)
 _PIPE_BYTES = 1 << 20
+_AHEAD_BYTES = 64 << 20  # of all workers together
 _LONGEST_REASON = 1000  # bytes
 _END_TIMEOUT = 2.0  # seconds
 
@@ -62,6 +68,25 @@ def record(index: int, sample: Any, fields: list[Field], classes: int) -> list[A
     return [_head(index, label, name, _SAMPLE) + heads + name, *bodies]
 
 
+def block_ends(dataset: Any, count: int) -> Sequence[int]:
+    """The index after the last sample of each block."""
+    blocks = getattr(dataset, "pack_blocks", None)
+    if not (isinstance(blocks, list | tuple) and all(type(block) is int and block >= 0 for block in blocks)):
+        return range(1, count + 1)
+    ends = list(itertools.accumulate(blocks))
+    if ends[-1:] != [count]:
+        raise InvalidArgument(f"the dataset's `pack_blocks` have {sum(blocks)} samples, expected {count} as its length says")
+    return ends
+
+
+def _blocks(begin: int, ends: Sequence[int]) -> Iterator[range]:
+    """The blocks from sample `begin`, at which the first one is cut."""
+    for end in ends[bisect.bisect_right(ends, begin) :]:
+        if end > begin:
+            yield range(begin, end)
+        begin = end
+
+
 class Failure:
     """An error in one sample, in a form that can be sent through a pipe."""
 
@@ -69,6 +94,7 @@ class Failure:
         self.index = index
         self.misfit = isinstance(error, Misfit)
         self.argument = isinstance(error, InvalidArgument)
+        self.damage = isinstance(error, DatasetInvalid)
         details = traceback.TracebackException.from_exception(error)  # unlike str(error), this cannot raise
         self.text = str(details)
         self.trace = "".join(details.format()).rstrip()
@@ -86,11 +112,12 @@ class Failure:
     def raised(self, kept: str) -> Exception:
         if self.argument:
             return InvalidArgument(getattr(self.error, "message", self.text))
-        if self.misfit:
-            return DatasetInvalid(f"sample {self.index}: {self.text}; {kept}")
-        last = self.trace.rsplit("\n", 1)[-1]
-        what = DatasetInvalid(f"sample {self.index}: the dataset raised {last}; {kept}\n{self.trace}")
-        what.__cause__ = self.error
+        if self.misfit or self.damage:
+            what = DatasetInvalid(f"sample {self.index}: {getattr(self.error, 'message', self.text)}; {kept}")
+        else:
+            last = self.trace.rsplit("\n", 1)[-1]
+            what = DatasetInvalid(f"sample {self.index}: the dataset raised {last}; {kept}\n{self.trace}")
+        what.__cause__ = None if self.misfit else self.error
         return what
 
 
@@ -148,14 +175,40 @@ class Local:
         pass
 
 
-def _send(fd: int, kind: int, parts: Iterable[Any]) -> None:
-    views = [memoryview(part) for part in parts]
-    views.insert(0, memoryview(_MESSAGE.pack(sum(view.nbytes for view in views), kind)))
-    if all(view.nbytes < 65536 for view in views):
-        views = [memoryview(b"".join(views))]
-    for view in views:
-        while view.nbytes:
-            view = view[os.write(fd, view) :]
+class _Outbox:
+    """Sends messages to a pipe. Keeps up to `ahead` bytes that the pipe does not take yet."""
+
+    def __init__(self, fd: int) -> None:
+        os.set_blocking(fd, False)
+        self._fd = fd
+        self._writable = select.poll()
+        self._writable.register(fd, select.POLLOUT)
+        self._waiting: collections.deque[memoryview] = collections.deque()
+        self._bytes = 0
+
+    def send(self, kind: int, parts: Iterable[Any], ahead: int = 0) -> None:
+        views = [memoryview(part) for part in parts]
+        views.insert(0, memoryview(_MESSAGE.pack(sum(view.nbytes for view in views), kind)))
+        if all(view.nbytes < 65536 for view in views):
+            views = [memoryview(b"".join(views))]
+        self._waiting.extend(view for view in views if view.nbytes)
+        self._bytes += sum(view.nbytes for view in views)
+        self.flush(ahead)
+
+    def flush(self, ahead: int = 0) -> None:
+        while self._waiting:
+            try:
+                sent = os.write(self._fd, self._waiting[0])
+            except BlockingIOError:
+                if self._bytes <= ahead:
+                    return
+                self._writable.poll()
+                continue
+            self._bytes -= sent
+            if sent == self._waiting[0].nbytes:
+                self._waiting.popleft()
+            else:
+                self._waiting[0] = self._waiting[0][sent:]
 
 
 def _run_worker(dataset: Any, results: Connection, orders: Connection, others: list[int]) -> None:
@@ -166,7 +219,7 @@ def _run_worker(dataset: Any, results: Connection, orders: Connection, others: l
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # do not inherit a handler of the parent
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)
-    out, first = results.fileno(), []
+    out, first = _Outbox(results.fileno()), []
     with contextlib.suppress(EOFError, BrokenPipeError):
         while True:
             kind, *order = orders.recv()
@@ -176,19 +229,21 @@ def _run_worker(dataset: Any, results: Connection, orders: Connection, others: l
                     answer: Any = fields_of(first[0], order[0])
                 except BaseException as error:
                     answer = Failure(0, error)
-                _send(out, _DESCRIBED, [pickle.dumps(answer)])
+                out.send(_DESCRIBED, [pickle.dumps(answer)])
                 continue
-            indices, fields, classes, bad = order
-            for index in indices:
+            begin, ends, worker, workers, fields, classes, bad = order
+            ahead = 0 if isinstance(ends, range) or workers == 1 else _AHEAD_BYTES // workers
+            for index in itertools.chain.from_iterable(itertools.islice(_blocks(begin, ends), worker, None, workers)):
                 try:
                     parts = record(index, first.pop() if index == 0 and first else dataset[index], fields, classes)
                 except BaseException as error:
                     failure = Failure(index, error)
                     if not bad or failure.misfit:
-                        _send(out, _FAILED, [pickle.dumps(failure)])
+                        out.send(_FAILED, [pickle.dumps(failure)])
                         return
                     parts = [failure.bad_record()]
-                _send(out, _RECORD, parts)
+                out.send(_RECORD, parts, ahead)
+            out.flush()
 
 
 def _wait_for(processes: list[Any]) -> list[Any]:
@@ -204,12 +259,13 @@ class WorkerPool:
 
     def __init__(self, dataset: Any, count: int, workers: int, start: str) -> None:
         self._count = count
+        self._ends = block_ends(dataset, count)
         context: Any = multiprocessing.get_context(start)
         self._orders: list[Connection] = []
         self._results: list[Connection] = []
         self._processes: list[Any] = []
         try:
-            for _ in range(min(workers, count)):
+            for _ in range(min(workers, len(self._ends))):
                 results, results_in = context.Pipe(duplex=False)
                 orders_out, orders = context.Pipe(duplex=False)
                 self._results.append(results)
@@ -265,18 +321,23 @@ class WorkerPool:
         return answer
 
     def feed(self, begin: int, fields: list[Field], classes: int, bad: bool, write: Write) -> int | Failure:
-        step = len(self._processes)
-        for worker in range(min(step, self._count - begin)):
-            indices = range(begin + worker, self._count, step)
-            self._order(worker, (_RECORD, indices, fields, classes, bad), indices[0])
-        for index in range(begin, self._count):
-            worker = (index - begin) % step
-            size, kind = _MESSAGE.unpack(self._bytes(worker, _MESSAGE.size, index))
-            if kind == _FAILED:
-                failure: Failure = self._loaded(worker, size, index)
-                return failure
-            self._read(worker, size, index, write)
+        workers = len(self._processes)
+        for worker, block in enumerate(itertools.islice(_blocks(begin, self._ends), workers)):
+            self._order(worker, (_RECORD, begin, self._ends, worker, workers, fields, classes, bad), block[0])
+        for turn, block in enumerate(_blocks(begin, self._ends)):
+            for index in block:
+                failure = self._forward(turn % workers, index, write)
+                if failure is not None:
+                    return failure
         return self._count
+
+    def _forward(self, worker: int, index: int, write: Write) -> Failure | None:
+        size, kind = _MESSAGE.unpack(self._bytes(worker, _MESSAGE.size, index))
+        if kind == _FAILED:
+            failure: Failure = self._loaded(worker, size, index)
+            return failure
+        self._read(worker, size, index, write)
+        return None
 
     def close(self) -> None:
         for end in self._results + self._orders:

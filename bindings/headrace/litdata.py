@@ -24,8 +24,8 @@ class LitDataset(FolderDataset):
         undecoded = importlib.import_module("litdata.streaming.serializers").BytesSerializer()
         return library.StreamingDataset(self._folder, shuffle=False, serializers={"jpeg": undecoded, "image": undecoded})
 
-    def _read(self, index: int) -> Any:
-        sample = super()._read(index)
+    def _sample(self, opened: Any, index: int) -> Any:
+        sample = super()._sample(opened, index)
         if not isinstance(sample, dict):
             return sample
         return {name: bytes(value) if isinstance(value, memoryview) else value for name, value in sample.items()}

@@ -7,12 +7,14 @@ JPEG and PNG columns are not decoded. If it was stopped or killed, the same comm
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 from ._folder_dataset import FolderDataset, command
+from .errors import DatasetInvalid
 
 
 class MDSDataset(FolderDataset):
@@ -20,10 +22,18 @@ class MDSDataset(FolderDataset):
     __doc__ = FolderDataset.__doc__
 
     def _open(self, library: Any) -> Any:
+        with open(os.path.join(self._folder, "index.json"), encoding="utf-8") as index:
+            formats = {shard["format"] for shard in json.load(index)["shards"]}
+        for other in sorted(formats - {"mds"}):
+            raise DatasetInvalid(f"{self._folder} has {str(other).upper()} shards: expected MDS; write it again with streaming.MDSWriter")
         dataset = library.LocalDataset(self._folder)
         for shard in dataset.shards:
-            if not os.path.exists(os.path.join(self._folder, shard.raw_data.basename)):
-                raise ValueError(f"{shard.raw_data.basename} is missing; unpack compressed shards first, by iterating over streaming.StreamingDataset(local=...)")
+            path = os.path.join(self._folder, shard.raw_data.basename)
+            if not os.path.exists(path):
+                raise DatasetInvalid(f"{path} is missing: unpack compressed shards first, by iterating over streaming.StreamingDataset(local=...)")
+            # The library would give what is left of a row.
+            if os.path.getsize(path) != shard.raw_data.bytes:
+                raise DatasetInvalid(f"{path} has {os.path.getsize(path)} bytes, expected {shard.raw_data.bytes} as index.json says: copy or download it again")
             shard.validate(False)  # refuses pickled columns, which would run code
             shard.column_encodings = ["bytes" if encoding in ("jpeg", "png") else encoding for encoding in shard.column_encodings]
         return dataset

@@ -194,7 +194,7 @@ def pack(
             if not binary.complete:
                 end = making.feed(binary.next, described, len(header["classes"]), on_error == "bad", binary.write)
                 if isinstance(end, Failure):
-                    raise end.raised(f"{end.index} samples before it are kept in {out}: repair it, and call pack() again to continue")
+                    raise end.raised(f"{end.index} samples before it are kept in {out}: repair the dataset, then run the same command or program again to continue")
                 binary.write(end_mark(end))
             done = binary.finish()
     return Packed(str(out), done["packed"], done["before"], done["raw_bytes"], done["file_bytes"], done["undecodable"])

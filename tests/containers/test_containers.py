@@ -161,12 +161,21 @@ def configured(tmp_path: Path, **changes: Any) -> Path:
 
 
 def healthy(engine: Engine, name: str) -> bool:
-    return works("podman", *engine.engine, "exec", name, *service("server")["healthcheck"]["test"][1:])
+    check = json.loads(engine("inspect", name))[0]["Config"]["Healthcheck"]["Test"]
+    return works("podman", *engine.engine, "exec", name, *check[1:])
 
 
 def test_the_server_adds_at_most_25_mb_to_its_base(engine: Engine, images: dict[str, str]) -> None:
     sizes = {name: json.loads(engine("image", "inspect", name))[0]["Size"] for name in (BASE, images["server"])}
     assert sizes[images["server"]] - sizes[BASE] <= 25 * MIB, sizes
+
+
+@pytest.mark.parametrize("target", ["server", "trainer"])
+def test_the_images_have_the_licenses_of_what_is_compiled_in(engine: Engine, images: dict[str, str], target: str) -> None:
+    find = ("--entrypoint", "find", images[target], "/usr/share/doc/headrace", "-type", "f", "-size", "+0", "-printf", "%P\n")
+    found = set(engine("run", "--rm", "--network", "none", *engine.container, *find).split())
+    debian = "boost1.74 cli11 cppzmq fmtlib highway libarchive libstb nlohmann-json3 prometheus-cpp spdlog tl-expected".split()
+    assert found >= {"LICENSE", "nanobind/LICENSE", "robin_map/LICENSE", *(f"{source}/copyright" for source in debian)}
 
 
 def test_the_topology_of_compose(engine: Engine, images: dict[str, str], network: None, data: Path, tmp_path: Path) -> None:

@@ -65,11 +65,11 @@ def test_a_folder_is_served(tmp_path: Path, module: str, write: Callable[[Path],
     out = tmp_path / "set.lmdb"
     command = [sys.executable, "-m", f"headrace.{module}", str(write(tmp_path / "folder")), str(out), "--label", "kind", "--workers", workers]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100)
-    assert f"{ROWS} samples in" in done.stdout, done.stderr
+    packed, proposed = done.stdout.rstrip("\n").split("; serve it: ")
+    assert packed == f"packed {ROWS} samples into {out}", done.stderr
+    assert proposed == f"sources: {{packed: {{type: lmdb, path: {out}}}}}"
     config = tmp_path / "c.yaml"
-    config.write_text(f"""
-sources: {{set: {{type: lmdb, path: {out}}}}}
-streams: {{train: {{source: set, batch_size: 4, output: {{layout: NHWC}}, transforms: [{{center_crop: {SIDE}}}]}}}}""")
+    config.write_text(f"{proposed}\nstreams: {{train: {{source: packed, batch_size: 4, output: {{layout: NHWC}}, transforms: [{{center_crop: {SIDE}}}]}}}}")
     seen = []
     with headrace.serve(config) as server, headrace.Loader(server.address, stream="train", batch="dict", output="numpy") as loader:
         for batch in loader:
@@ -108,9 +108,49 @@ def test_compressed_shards_can_be_unpacked_by_their_library(tmp_path: Path) -> N
     assert MDSDataset(folder, label="kind")[5]["image"] == jpeg(5)
 
 
+def test_shards_that_are_not_mds_are_refused_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, writer in (("json", streaming.JSONWriter), ("csv", streaming.CSVWriter)):
+        with writer(out=str(tmp_path / name), columns={"kind": "int"}) as to:
+            to.write({"kind": 1})
+        assert main([str(tmp_path / name), str(tmp_path / "out")]) == 3
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line == f"headrace: DATASET_INVALID: {tmp_path / name} has {name.upper()} shards: expected MDS; write it again with streaming.MDSWriter"
+
+
+def test_damaged_shards_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def refusal(folder: Path) -> str:
+        assert main([str(folder), str(tmp_path / "out"), "--workers", "2", "--quiet"]) == 3
+        (line,) = capsys.readouterr().err.splitlines()
+        return line
+
+    folder = mds(tmp_path / "folder")
+    shard = folder / "shard.00000.mds"
+    whole = shard.read_bytes()
+    shard.write_bytes(whole[:100])
+    assert refusal(folder).endswith(f"{shard} has 100 bytes, expected {len(whole)} as index.json says: copy or download it again")
+    shard.write_bytes(whole[:4] + b"\xff" * 8 + whole[12:])  # where row 0 is
+    assert f"{folder}: row 0 cannot be read as MDS: IndexError: " in refusal(folder)
+    shard.write_bytes(whole[:8] + b"\xff" * 8 + whole[16:])  # where row 1 is
+    line = refusal(folder)
+    assert line.startswith(f"headrace: DATASET_INVALID: sample 1: {folder}: row 1 cannot be read as MDS: "), line
+    assert "1 samples before it are kept" in line and line.endswith("run the same command or program again to continue")
+    shard.write_bytes(whole)
+    assert main([str(folder), str(tmp_path / "out"), "--quiet"]) == 0
+    (folder / "index.json").write_text('{"version": 2}')
+    assert "folder cannot be read as MDS: KeyError: 'shards'" in refusal(folder)
+
+
+def test_damaged_chunks_are_named(tmp_path: Path) -> None:
+    folder = lit(tmp_path / "folder")
+    chunk = min(folder.glob("chunk-*"))
+    chunk.write_bytes(chunk.read_bytes()[:10])
+    with pytest.raises(DatasetInvalid, match=f"^DATASET_INVALID: {folder}: row 0 cannot be read as LitData: "):
+        LitDataset(folder)
+
+
 def test_errors_name_the_folder_and_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     packed = mds(tmp_path / "packed", compression="zstd")
-    with pytest.raises(DatasetInvalid, match=r"packed cannot be read as MDS: shard.00000.mds is missing; unpack compressed shards first"):
+    with pytest.raises(DatasetInvalid, match=r"packed/shard.00000.mds is missing: unpack compressed shards first"):
         MDSDataset(packed)
     pickled = mds(tmp_path / "pickled", {"any": "pkl"}, lambda number: {"any": {number}})
     with pytest.raises(DatasetInvalid, match="unsafe type: pkl"):

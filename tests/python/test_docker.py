@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -86,7 +87,7 @@ def test_server_and_trainer_share_the_socket_volume_and_no_privileges() -> None:
         assert "socket:/run/headrace" in services[name]["volumes"]
         assert services[name]["cap_drop"] == ["ALL"]
         assert not {"privileged", "ipc", "shm_size", "pid", "network_mode"} & set(services[name])
-    assert services["server"]["healthcheck"]["test"] == ["CMD", "headrace", "health", "--timeout", "2"]
+    assert "healthcheck" not in services["server"], "the image has one"
     assert services["trainer"]["depends_on"]["server"]["condition"] == "service_healthy"
 
 
@@ -98,6 +99,16 @@ def test_files_that_compose_mounts_and_builds_from_are_there() -> None:
             source = volume.replace("${HEADRACE_CONFIG:-", "").replace("}", "").split(":")[0]
             if source.startswith("."):
                 assert (DOCKER / source).exists(), f"service {name} mounts {source}"
+
+
+def test_the_health_check_ends_by_itself_and_says_why(tmp_path: Path) -> None:
+    (check,) = re.findall(r"^HEALTHCHECK .*--timeout=(\d+)s .*CMD (.*)$", (DOCKER / "Dockerfile").read_text(), re.MULTILINE)
+    command, limit = json.loads(check[1]), int(check[0])
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as silent:  # a server that accepts and does not answer
+        silent.bind(str(tmp_path / "control.sock"))
+        silent.listen()
+        done = subprocess.run([headrace_binary(), *command[1:], "--address", tmp_path], capture_output=True, text=True, timeout=limit)
+    assert done.returncode == 3 and "no server within 2.0 s" in done.stderr, done.stderr
 
 
 def test_dockerfile_copies_only_what_is_there() -> None:

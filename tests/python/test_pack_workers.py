@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import headrace
+import numpy as np
 import pytest
 from headrace._pack_samples import WorkerPool
-from headrace.errors import DatasetInvalid, EnvironmentFailed
+from headrace.errors import DatasetInvalid, EnvironmentFailed, InvalidArgument
 from packing_datasets import Counted
 from running import wait_until
+from test_pack import inspect
 
 warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
 
@@ -42,6 +44,35 @@ def test_a_worker_that_does_not_end_is_killed(tmp_path: Path) -> None:
     with pytest.raises(DatasetInvalid, match="sample 1: the dataset raised ValueError: no sample 1 today"):
         headrace.pack(Deaf(tmp_path / "calls"), tmp_path / "set.lmdb", workers=3, progress=False)
     assert not (tmp_path / "awake").exists()
+
+
+class Blocks(Counted):
+    """Samples of 256 KB in blocks; sample 1 is made after the last one. `log` has the process of each sample."""
+
+    pack_blocks = (10, 0, 15, 15)
+
+    def __getitem__(self, index: int) -> Any:
+        with self.log.open("a") as log:
+            log.write(f"{index} {os.getpid()}\n")
+        if index == 1:
+            wait_until(lambda: "\n39 " in self.log.read_text(), "the worker of the last block to run ahead")
+        return np.full(1 << 18, index, np.uint8)
+
+
+def test_one_worker_makes_each_block_and_runs_ahead(tmp_path: Path) -> None:
+    dataset = Blocks(tmp_path / "calls")
+    headrace.pack(dataset, tmp_path / "set.lmdb", workers=8, progress=False)
+    makers = dict(line.split() for line in dataset.log.read_text().splitlines())
+    assert [len({makers[str(index)] for index in block}) for block in (range(10), range(10, 25), range(25, 40))] == [1, 1, 1]
+    assert len(set(makers.values())) == 3
+    headrace.pack([np.full(1 << 18, index, np.uint8) for index in range(40)], tmp_path / "rows.lmdb", workers=0, progress=False)
+    assert inspect(tmp_path / "set.lmdb")["fingerprint"] == inspect(tmp_path / "rows.lmdb")["fingerprint"]
+
+
+def test_blocks_must_have_all_samples(tmp_path: Path) -> None:
+    dataset = Blocks(tmp_path / "calls", count=41)
+    with pytest.raises(InvalidArgument, match="`pack_blocks` have 40 samples, expected 41 as its length says"):
+        headrace.pack(dataset, tmp_path / "set.lmdb", workers=2, progress=False)
 
 
 def test_workers_do_not_have_the_programs_handler_of_sigterm(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import io
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,12 @@ import pytest
 from headrace.errors import DatasetInvalid, EnvironmentFailed, InvalidArgument
 from headrace.parquet import ParquetDataset, main
 from PIL import Image
-from test_pack import lmdb
+from test_pack import inspect, lmdb
 from test_pixel_sources import config
 
 CLASSES = ["cat", "dog", "emu"]
 SIDE = 16
+POOL = pyarrow.proxy_memory_pool(pyarrow.default_memory_pool())  # counts; must outlive what is allocated from it
 
 
 def jpeg(number: int) -> bytes:
@@ -56,7 +58,8 @@ def published(folder: Path) -> list[str]:
 def test_what_hugging_face_publishes_is_served(start_server: Any, tmp_path: Path, workers: str) -> None:
     out = tmp_path / "set.lmdb"
     command = [sys.executable, "-m", "headrace.parquet", *published(tmp_path), str(out), "--workers", workers, "--quiet"]
-    assert "17 samples in" in subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert said == f"packed 17 samples into {out}; serve it: sources: {{packed: {{type: lmdb, path: {out}}}}}\n"
     seen = []
     server = start_server(config(lmdb(out), output={"layout": "NHWC"}, transforms=[{"center_crop": SIDE}]))
     with headrace.Loader(server.address, stream="train", batch="dict") as loader:
@@ -82,6 +85,94 @@ def test_plain_columns_are_read_without_metadata(tmp_path: Path) -> None:
         dataset[2]
 
 
+@pytest.fixture
+def reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
+    """The row groups that all processes have read since the last call, in order of their numbers."""
+    log, read = tmp_path / "reads", pyarrow.parquet.ParquetFile.iter_batches
+
+    def logged(file: Any, *arguments: Any, **options: Any) -> Any:
+        with log.open("a") as lines:
+            lines.writelines(f"{file.metadata.num_rows} rows, {group}\n" for group in options["row_groups"])
+        return read(file, *arguments, **options)
+
+    def taken() -> list[str]:
+        lines = log.read_text().splitlines()
+        log.unlink()
+        return sorted(lines)
+
+    monkeypatch.setattr(pyarrow.parquet.ParquetFile, "iter_batches", logged)
+    return taken
+
+
+GROUPS = ["10 rows, 0", "10 rows, 1", "10 rows, 2", "7 rows, 0", "7 rows, 1"]  # of published(); they have 4, 4, 2, 4 and 3 rows
+
+
+class Failing(ParquetDataset):
+    fails_at = -1
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        if index == self.fails_at:
+            raise ValueError(f"no row {index} today")
+        return super().__getitem__(index)
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2, 3, 8])
+def test_each_row_group_is_read_once_and_rows_keep_their_order(tmp_path: Path, reads: Callable[[], list[str]], workers: int) -> None:
+    dataset = Failing(published(tmp_path))
+    rows = [dataset[index] for index in range(17)]
+    assert [row["caption"] for row in rows] == [f"number {number}" for number in range(17)]
+    assert reads() == GROUPS
+    headrace.pack(rows, tmp_path / "rows.lmdb", classes=CLASSES, workers=0, progress=False)
+    headrace.pack(dataset, tmp_path / "set.lmdb", workers=workers, progress=False)
+    assert reads() == GROUPS
+    assert inspect(tmp_path / "set.lmdb")["fingerprint"] == inspect(tmp_path / "rows.lmdb")["fingerprint"]
+    dataset.fails_at = 6  # within the second group
+    with pytest.raises(DatasetInvalid, match="sample 6: the dataset raised ValueError: no row 6 today; 6 samples before it"):
+        headrace.pack(dataset, tmp_path / "halves.lmdb", workers=workers, progress=False)
+    dataset.fails_at = -1
+    reads()
+    assert headrace.pack(dataset, tmp_path / "halves.lmdb", workers=workers, progress=False).before == 6
+    assert reads() == GROUPS, "the first group is read for the fields"
+    assert inspect(tmp_path / "halves.lmdb")["fingerprint"] == inspect(tmp_path / "rows.lmdb")["fingerprint"]
+
+
+def test_memory_is_bounded_within_a_row_group(tmp_path: Path) -> None:
+    rows, each = 256, 1 << 18
+    table = pyarrow.table({"x": [np.random.default_rng(row).bytes(each) for row in range(rows)]})
+    pyarrow.parquet.write_table(table, tmp_path / "a.parquet", use_dictionary=False, write_batch_size=4)  # pages of 4 rows
+    default = pyarrow.default_memory_pool()
+    pyarrow.set_memory_pool(POOL)
+    try:
+        dataset = ParquetDataset([tmp_path / "a.parquet"])
+        assert dataset.pack_blocks == [rows]
+        assert sum(len(dataset[row]["x"]) for row in range(rows)) == rows * each
+    finally:
+        pyarrow.set_memory_pool(default)
+    assert 0 < POOL.max_memory() < rows * each // 3
+
+
+@pytest.mark.parametrize("workers", ["0", "3"])
+def test_a_damaged_page_is_named_and_the_same_command_continues(tmp_path: Path, capsys: pytest.CaptureFixture[str], workers: str) -> None:
+    first, second = published(tmp_path)
+    whole = Path(second).read_bytes()
+    page = pyarrow.parquet.ParquetFile(second).metadata.row_group(1).column(0).data_page_offset
+    Path(second).write_bytes(whole[:page] + b"\xff" * 16 + whole[page + 16 :])
+    command = [first, second, str(tmp_path / "out"), "--workers", workers, "--quiet"]
+    assert main(command) == 3
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"headrace: DATASET_INVALID: sample 14: {second}, row group 1, row 0: cannot be read: OSError: "), line
+    assert line.endswith(f"; 14 samples before it are kept in {tmp_path / 'out'}: repair the dataset, then run the same command or program again to continue"), line
+    Path(second).write_bytes(whole)
+    assert main(command) == 0
+    assert "packed 17 samples" in capsys.readouterr().out
+
+
+def test_rows_may_be_read_in_any_order(tmp_path: Path) -> None:
+    dataset = ParquetDataset(published(tmp_path))
+    for index in (16, 0, 3, 1, 9, 8):
+        assert dataset[index]["caption"] == f"number {index}"
+
+
 def test_errors_name_the_file_and_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     (first, second), other = published(tmp_path), write(tmp_path / "other.parquet", {"image": [jpeg(0)]})
     differ = r"other.parquet: its columns differ from those of .*train-0.parquet: expected image \(struct.*, found image \(binary\)"
@@ -96,7 +187,7 @@ def test_errors_name_the_file_and_what_to_do(tmp_path: Path, capsys: pytest.Capt
         ParquetDataset([several])
     assert ParquetDataset([several], label="coarse").classes == CLASSES
     linked = write(tmp_path / "linked.parquet", {"image": [{"bytes": None, "path": "there.jpg"}], "label": [0]})
-    with pytest.raises(DatasetInvalid, match=r"sample 0, column 'image': it has no bytes, only the path 'there.jpg': embed the files"):
+    with pytest.raises(DatasetInvalid, match=r"linked.parquet, row group 0, row 0: column 'image' has no bytes, only the path 'there.jpg': embed the files"):
         ParquetDataset([linked])[0]
     (tmp_path / "text.parquet").write_text("no Parquet")
     assert main([str(tmp_path / "text.parquet"), str(tmp_path / "out")]) == 3
