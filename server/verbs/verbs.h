@@ -43,7 +43,7 @@ void add_json(CLI::App& verb, bool& as_json);
 /// Prints a document on stdout.
 void print_as_json(const nlohmann::json& document);
 
-/// kEnvironment: with the reason.
+/// Replaces a file, which stays as it is if that fails. kEnvironment: with the reason.
 Result<void> write_file(const std::string& path, std::span<const std::byte> bytes);
 
 /// "1 class", "10 classes".
