@@ -16,6 +16,7 @@
 #include <system_error>
 #include <vector>
 
+#include "clientlib/base/human.h"
 #include "clientlib/base/nearest.h"
 #include "clientlib/base/new_file.h"
 #include "clientlib/base/stop_signals.h"
@@ -78,6 +79,13 @@ Result<void> write_file(const std::string& path, std::span<const std::byte> byte
   return fail(ErrorCode::kEnvironment,
               fmt::format("cannot write {}: {}; {}", path, std::strerror(failed),
                           full ? "make room there, or name a file elsewhere" : "name another file"));
+}
+
+std::string share_of_raw(std::uint64_t file, std::uint64_t raw) {
+  constexpr double kMostPercent = 1000;
+  const double percent = 100 * static_cast<double>(file) / std::max(static_cast<double>(raw), 1.0);
+  return fmt::format("{} of {}{}", human_bytes(file), human_bytes(raw),
+                     percent <= kMostPercent ? fmt::format(" ({:.1f}%)", percent) : "");
 }
 
 std::string count_of_classes(std::size_t classes) {
