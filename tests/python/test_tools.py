@@ -99,6 +99,19 @@ def test_a_preview_that_cannot_be_made_says_why(config: dict[str, Any], tmp_path
     assert done.returncode in (2, 3) and why in done.stderr
 
 
+def test_a_picture_that_cannot_be_written_leaves_the_old_one(config: dict[str, Any], tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir()
+    (folder / "sheet.png").write_text("old")
+    limit = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))}
+    done = run("preview", written(tmp_path, config), "-o", folder / "sheet.png", **limit)
+    assert done.returncode == 3 and "sheet.png: File too large; make room there, or name a file elsewhere" in done.stderr
+    assert [path.name for path in folder.iterdir()] == ["sheet.png"] and (folder / "sheet.png").read_text() == "old"
+    (folder / "link.png").symlink_to("sheet.png")
+    assert run("preview", written(tmp_path, config), "-o", folder / "link.png").returncode == 0
+    assert (folder / "link.png").is_symlink() and Image.open(folder / "sheet.png").format == "PNG"
+
+
 # --- doctor
 
 
