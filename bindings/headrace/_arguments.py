@@ -35,8 +35,8 @@ DATALOADER_REPLACEMENTS = {
     "generator": "the stream's `seed:`",
     "worker_init_fn": "no Python runs in the server's workers",
     "multiprocessing_context": "there are no worker processes",
-    "persistent_workers": "the server's threads always are",
-    "in_order": "batches always are",
+    "persistent_workers": "the server's threads are always persistent",
+    "in_order": "batches are always in order",
 }
 _ELSEWHERE = {
     **DATALOADER_REPLACEMENTS,

@@ -58,7 +58,7 @@ class DatasetInvalid(Error):
 
 
 class TooManyBadSamples(Error):
-    """More than `max_bad` of the samples are bad; the message names the first ten."""
+    """More than `max_bad` of the stream's distinct samples are bad; the message names the first ten."""
 
     code = "TOO_MANY_BAD_SAMPLES"
 

@@ -33,7 +33,7 @@ def _pyarrow() -> tuple[Any, Any]:
 class ParquetDataset:
     """The rows of Parquet files as a dataset for pack(): dicts by column.
 
-    files      in the order of their rows; all have the same columns
+    files      in the order in which their rows are packed; all have the same columns
     columns    the columns to read; None: all
     label      the column of classes, which becomes `label`; None: the only one that Hugging Face's metadata calls a ClassLabel, else the
                column `label`, if there is one
@@ -115,7 +115,7 @@ def _names(schema: Any) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m headrace.parquet", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("files", nargs="+", help="Parquet files, in the order of their rows")
+    parser.add_argument("files", nargs="+", help="Parquet files, in the order in which their rows are packed")
     parser.add_argument("--label", metavar="NAME", help="the column of classes (default: the only ClassLabel, or `label`)")
     return _pack_command.run(parser, lambda given: ParquetDataset(given.files, given.columns, given.label), arguments)
 

@@ -123,7 +123,7 @@ class Server:
                 return
             if time.monotonic() - begun > 60:
                 pause = _FIRST_PAUSE
-            _logger.warning("the server ended with status %d; it starts again in %g s", status, pause)
+            _logger.warning("the server ended with status %d; restarting it in %g s", status, pause)
             if self._stopped.wait(pause):
                 return
             pause = min(2 * pause, _LONGEST_PAUSE)
@@ -267,7 +267,7 @@ def serve(
     wait      seconds to wait until the server is ready; then raises Timeout
     env       additional environment variables of the server
     set       configuration values by dotted path, such as {"streams.train.batch_size": 32}
-    restart   whether a server that crashes or is killed is started again: loaders wait for it and go on with their next batch.
+    restart   whether a server that crashes or is killed is started again: loaders wait for it and continue with their next batch.
               The logger "headrace" says so
     keywords  the same as `set`, with two underscores for each dot: server__threads=4
 

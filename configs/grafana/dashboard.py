@@ -64,7 +64,7 @@ def who_waits() -> statetimeline.Panel:
     return (
         described(
             statetimeline.Panel(),
-            "Who waits for whom",
+            "Waiting: trainers or server",
             "Green: the server waits for trainers, as it should: the GPUs are the bottleneck. Red: a trainer waits for batches more "
             f'than {SHORT_WAIT:.0%} of the time; the rows "Stages" and "Storage and caches" show why. Purple: a trainer waits although '
             "the ring is full, so it waits for another trainer; `headrace ls` names it. Blue: neither side waits for more than "

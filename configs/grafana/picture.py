@@ -23,7 +23,7 @@ from matplotlib import pyplot  # noqa: E402
 from matplotlib.axes import Axes  # noqa: E402
 
 DASHBOARD = Path(__file__).parent / "dashboards/headrace.json"
-SHOWN = ("Who waits for whom", "Share of time that a trainer waits for batches", "Share of time that the server waits for trainers",
+SHOWN = ("Waiting: trainers or server", "Share of time that a trainer waits for batches", "Share of time that the server waits for trainers",
          "Samples per second", "Busy workers")  # fmt: skip
 STEP = 5  # seconds
 

@@ -52,9 +52,8 @@ class Checker {
     if (faults() != before || sources_.size() != names_.size()) return;
     for (const auto& [name, config] : sources_) {
       if (const int deep = depth(name); deep > kDeepest)
-        document_.wrong_key(
-            Pointer("/sources") / name,
-            fmt::format("sources are nested {} deep in it; at most {} are possible", deep, kDeepest));
+        document_.wrong_key(Pointer("/sources") / name,
+                            fmt::format("sources are nested {} deep, expected at most {}", deep, kDeepest));
     }
     if (faults() != before) return;
     for (const auto& [name, config] : sources_) {
@@ -82,7 +81,7 @@ class Checker {
       if (!seen.insert(refs[i].text()).second)
         document_.wrong(
             place(name, i),
-            fmt::format("\"{}\" is there twice; a source of type repeat has samples several times",
+            fmt::format("duplicate source \"{}\"; a source of type repeat has samples several times",
                         refs[i].text()));
     }
   }

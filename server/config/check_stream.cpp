@@ -89,7 +89,7 @@ void check_sharing(const StreamConfig& stream, const Json& map, const Reading& r
   for (const char* key : {"max_lag", "on_lag", "patience"})
     if (const Pointer at = Pointer("/sharing") / key; stream.delivery == Delivery::kShard && map.contains(at))
       reading.wrong_key(
-          at, "of broadcast streams only: the ranks of a shard stream share no slots; leave it out");
+          at, "applies only to broadcast streams, because ranks of a shard stream share no slots: remove it");
   if (sharing.max_lag > stream.ring.prefetch)
     reading.wrong(
         "sharing/max_lag",
@@ -141,9 +141,10 @@ void check_residence(const StreamConfig& stream, const Json& map, const Reading&
         "with `residence` the device computes rows and cannot mix them: mix them in the trainer, or "
         "leave `residence` out");
   if (!stream.plan.derived.empty())
-    reading.wrong_key("derive",
-                      "a dataset in GPU memory has one image a sample, and no images derived from it: leave "
-                      "`derive` or `residence` out");
+    reading.wrong_key(
+        "derive",
+        "a dataset in GPU memory has one image per sample, and no images derived from it: leave `derive` or "
+        "`residence` out");
   if (stream.plan.on_device)
     reading.wrong_key(
         "device",

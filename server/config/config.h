@@ -36,7 +36,7 @@ using described::parse_size;
 enum class ImagesFor : std::uint8_t {
   kAdmitted,   ///< users of this machine who may attach: the server's own, root, and ServerConfig::allow's
                ///< uids
-  kEverybody,  ///< who can reach the port
+  kEverybody,  ///< everyone who can reach the port
   kNobody
 };
 

@@ -237,8 +237,8 @@ void apply_environment(const Environment& environment, Document& document) {
       return fmt::format("{}{}", kPrefix, fmt::join(words, "__"));
     });
     document.wrong_at({name}, Pointer(),
-                      "this variable leads to nothing in the configuration; HEADRACE_ names are the keys "
-                      "joined by two underscores",
+                      "this variable names no key of the configuration: join keys with two underscores, as "
+                      "in HEADRACE_STREAMS__TRAIN__BATCH_SIZE",
                       std::move(near));
   }
 }

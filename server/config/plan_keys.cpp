@@ -145,7 +145,8 @@ std::vector<Key<StreamPlan>> plan_keys() {
           "Where the last transforms (flips, 90-degree rotations, colors, normalize, constant "
           "random_erasing), dtype and layout are "
           "computed. gpu: on the trainer's device; the batches are the same, bit for bit, and only loaders "
-          "with a device can open the stream. Excludes mix, and random_erasing with random values."),
+          "with a device can open the stream. Cannot be combined with mix, or with random_erasing with "
+          "random values."),
       optional("mix", &Self::mix, expecting("a map with the key mixup or cutmix", object(mix()))),
       chain(key("warnings", &PlanConfig::warnings_are_bad, word<bool>({{"keep", false}, {"bad", true}}),
                 "An image that libjpeg repairs, or a progressive JPEG without all of its scans: keep it and "

@@ -51,7 +51,7 @@ Codec<unsigned> thread_count() {
 Codec<std::chrono::milliseconds> eviction() {
   return checked<std::chrono::milliseconds>(duration(), [](std::chrono::milliseconds time) {
     return time < std::chrono::seconds{1}
-               ? "is too short: clients give a sign of life twice a second; at least 1s"
+               ? "is too short: clients send a heartbeat twice a second; expected at least 1s"
                : "";
   });
 }
@@ -81,7 +81,8 @@ Description<MetricsConfig> MetricsConfig::description() {
            key("port", &MetricsConfig::port, integer<std::uint16_t>(0, 65'535), "0: any free port."),
            key("images", &MetricsConfig::images, word(words_of(ImagesFor())),
                "Who sees images of the datasets on the status page. admitted: on this machine, the server's "
-               "user, root, and `server.allow.uids`; everybody: who can reach the port; nobody.")}};
+               "user, root, and `server.allow.uids`; everybody: everyone who can reach the port; nobody: no "
+               "one.")}};
 }
 
 Description<ServerConfig> ServerConfig::description() {

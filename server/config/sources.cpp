@@ -163,7 +163,7 @@ std::optional<NetworkConfig> read_network(const Json& value, const std::vector<L
       s3 = s3 || remote::is_s3(text);
       if (auto why = refusal(traits, text); !why.empty()) here.wrong("", std::move(why));
     } else if (std::regex_search(text, kOther)) {
-      here.wrong("", fmt::format("{}... is none of http://, https:// and s3://",
+      here.wrong("", fmt::format("expected an http://, https:// or s3:// URL, found {}...",
                                  text.substr(0, text.find("://") + 3)));
     }
   }

@@ -70,8 +70,8 @@ Description<SharingConfig> SharingConfig::description() {
            "alone; wait: the others wait for it."),
        key("wait_for", &Self::wait_for, count(),
            "Number of clients that must call `next()` before the first batch is granted; clients of all "
-           "streams that share rows count. After all have detached, the next set waits again. For a feed: "
-           "that must attach, once."),
+           "streams that share rows count. After all have detached, the next clients wait again. For a "
+           "feed: number of clients that must attach before the first batch; later clients do not wait."),
        key("wait_timeout", &Self::wait_timeout, duration(),
            "How long after the first client's call the server waits for the others. Then it begins without "
            "them."),

@@ -140,7 +140,7 @@ class Converter {
         add_merged(entry.second, place, at, merged);
       } else if (const auto [before, fresh] = own.try_emplace(name, Entry{place, entry.second}); !fresh) {
         out_.wrong_at(place, at / name,
-                      fmt::format("the key is there twice, first at {}:{}", before->second.place.line,
+                      fmt::format("duplicate key, first at {}:{}", before->second.place.line,
                                   before->second.place.column));
       }
     }
@@ -245,8 +245,12 @@ bool read_yaml(std::string_view text, const std::string& name, Document& out) {
   try {
     const auto documents = YAML::LoadAll(std::string(text));
     if (documents.size() > 1) return refuse(documents[1].Mark(), "a second document; a configuration is one");
-    if (documents.empty() || !documents[0].IsMap())
-      return refuse({}, "holds no map with `sources` and `streams`");
+    const bool empty = documents.empty() || documents[0].IsNull();
+    if (empty || !documents[0].IsMap())
+      return refuse({}, fmt::format("expected a map with the keys `sources` and `streams`, found {}",
+                                    empty                       ? "nothing"
+                                    : documents[0].IsSequence() ? "a list"
+                                                                : "text"));
     out.value = Converter(name, out).convert(documents[0], Pointer(), {name, 1, 1});
     return true;
   } catch (const YAML::Exception& error) {

@@ -58,7 +58,7 @@ void add_caches(Families& families, const CachesInUse& caches) {
     });
   };
   using Disk = io::DiskCache::Counts;
-  family("headrace_cache_hits_total", "Samples taken out of a cache.", MetricType::Counter,
+  family("headrace_cache_hits_total", "Samples served from a cache.", MetricType::Counter,
          [](const Figures& of) { return of.hits; });
   family("headrace_cache_misses_total", "Samples requested from a cache that had to be read or decoded.",
          MetricType::Counter, [](const Figures& of) { return of.misses; });
@@ -67,7 +67,7 @@ void add_caches(Families& families, const CachesInUse& caches) {
   family("headrace_cache_bytes",
          "Bytes used by a cache: its memory, or its folder, which several servers may share.",
          MetricType::Gauge, [](const Figures& of) { return of.bytes; });
-  family("headrace_cache_budget_bytes", "Most bytes that a cache may use.", MetricType::Gauge,
+  family("headrace_cache_budget_bytes", "Maximum size of a cache in bytes.", MetricType::Gauge,
          [](const Figures& of) { return of.budget; });
   using Tiles = cache::IdleTiler::Counts;
   tiles("headrace_cache_tiled_images", "JPEGs in a cache that idle workers rewrote as tiles.", &Tiles::tiled);

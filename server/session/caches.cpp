@@ -101,8 +101,8 @@ Result<std::vector<std::shared_ptr<cache::SampleCache>>> Caches::decoded_of(
   if (budget == 0) return out;
   if (keys.empty()) {
     log::warn(
-        "source `{}`, cache.decoded: a stream has no use for it: there is nothing to decode, nor a "
-        "transform before the first random one",
+        "source `{}`, cache.decoded: a stream does not use it: its samples need no decoding and have "
+        "no transform before the first random one",
         name);
     return out;
   }

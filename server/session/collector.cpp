@@ -62,9 +62,9 @@ void add_reads(Families& families, const std::vector<StreamSnapshot>& streams) {
        [](const auto& r) { return static_cast<double>(r.read_ns) * kNs; });
   each("headrace_io_reads_in_flight", "Reads under way.", MetricType::Gauge,
        [](const auto& r) { return r.reading; });
-  each("headrace_read_ahead_samples", "Samples read ahead that no worker has taken yet.", MetricType::Gauge,
+  each("headrace_read_ahead_samples", "Samples read ahead that no worker has used yet.", MetricType::Gauge,
        [](const auto& r) { return r.read_samples; });
-  each("headrace_read_ahead_bytes", "Memory of the samples read ahead that no worker has taken yet.",
+  each("headrace_read_ahead_bytes", "Memory of the samples read ahead that no worker has used yet.",
        MetricType::Gauge, [](const auto& r) { return r.read_bytes; });
   MetricFamily& family =
       families.open("headrace_io_threads", "Threads that read a source ahead.", MetricType::Gauge);

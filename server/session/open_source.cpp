@@ -19,7 +19,8 @@ using SourcePtr = std::shared_ptr<const source::Source>;
 Result<SourcePtr> wrap(const std::string& name, const config::IoConfig& how, SourcePtr source,
                        Caches* caches) {
   if (how.delay.count() > 0) {
-    log::warn("source `{}`: each read takes {} ms longer (io.delay, for trials)", name, how.delay.count());
+    log::warn("source `{}`: io.delay adds {} ms to each read, to simulate slow storage", name,
+              how.delay.count());
     source = std::make_shared<io::Delayed>(std::move(source), how.delay);
   }
   if (how.disk_cache) {

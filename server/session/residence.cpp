@@ -31,10 +31,10 @@ Result<const exec::FieldPlan*> image_of(const source::Source& source,
     if (!field.plan) continue;
     const source::SourceField& own = source.fields()[field.source_field];
     if (own.mask || own.scale != 1 || image != nullptr)
-      return invalid(
-          fmt::format("field `{}`: a dataset in GPU memory has one image a sample, not pairs or masks: name "
-                      "the other fields in `fields`, or leave `residence` out",
-                      field.spec.name));
+      return invalid(fmt::format(
+          "field `{}`: a dataset in GPU memory has one image per sample, not pairs or masks: name the other "
+          "fields in `fields`, or leave `residence` out",
+          field.spec.name));
     image = &field;
   }
   return image;

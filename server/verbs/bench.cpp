@@ -40,9 +40,8 @@ std::string advice(const json& runs, const std::string& stream) {
   double other = 1;
   for (const json& part : run.at("stage_share")) other -= part.get<double>();
   std::string text = fmt::format(
-      "Stream {} makes {:.0f} samples/s with {} worker{}. A trainer that needs fewer does not wait; one "
-      "that needs more does.\n",
-      stream, rate, run.at("workers").get<unsigned>(), run.at("workers").get<unsigned>() == 1 ? "" : "s");
+      "Stream {} makes {:.0f} samples/s with {} worker{}. A faster trainer waits for batches.\n", stream,
+      rate, run.at("workers").get<unsigned>(), run.at("workers").get<unsigned>() == 1 ? "" : "s");
   if (!stage || other > share) {
     text += fmt::format(
         "Most of the workers' time ({:.0f}%) goes into handing over batches. Raise `batch_size`, so that "
@@ -54,7 +53,8 @@ std::string advice(const json& runs, const std::string& stream) {
                                    ring::memory_headroom().bytes, run.at("workers").get<std::uint64_t>(),
                                    config::default_threads()};
     text += fmt::format(
-        "The limit is {}: {:.0f}% of the workers' time; without it, up to {:.0f} samples/s. {}\n",
+        "The bottleneck is {}: it takes {:.0f}% of the workers' time. Without it, the stream could make up "
+        "to {:.0f} samples/s. {}\n",
         status::doing(stage), 100 * share, rate / std::max(0.01, 1 - share), status::remedy(stage, server));
   }
   for (const json& with : runs)

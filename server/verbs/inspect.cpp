@@ -99,7 +99,7 @@ void print(const std::string& path, const json& what) {
     fmt::print("store: {}, compress: {}, resize: {}\nfile: {}\n", text(what["store"]), text(what["compress"]),
                text(what["resize"]), share_of_raw(number(what["file_bytes"]), number(what["raw_bytes"])));
     if (number(what["undecodable"]) > 0) {
-      fmt::print("bad samples, packed as they are: {}; the first:\n", number(what["undecodable"]));
+      fmt::print("bad samples, packed unchanged: {}; the first:\n", number(what["undecodable"]));
       for (const json& bad : what["first_undecodable"]) fmt::print("  {}\n", text(bad));
     }
   } else {

@@ -84,13 +84,13 @@ void print_summary(const PackArguments& arguments, const pack::PackReport& done,
   print_tiling(done.tiling);
   if (done.warned > 0)
     fmt::print(
-        "warning: {} images were repaired while they were decoded; `warnings: bad` does not see that in "
+        "warning: {} images were repaired while they were decoded; `warnings: bad` has no effect on them in "
         "the packed set\n",
         done.warned);
   if (done.undecodable > 0) {
     fmt::print(
-        "warning: {} samples are bad and are packed as they are; a stream's on_error decides about them; "
-        "the first {}:\n",
+        "warning: {} bad samples were packed unchanged; the stream's on_error decides whether they are "
+        "replaced; the first {}:\n",
         done.undecodable, done.first_undecodable.size());
     for (const std::string& bad : done.first_undecodable) fmt::print("  {}\n", bad);
   }
@@ -147,7 +147,7 @@ int pack_source(const PackArguments& arguments) {
   }
   if (done->stopped) {
     fmt::print(stderr,
-               "headrace: stopped: {} holds {} of {} samples; run the same headrace pack again to go on\n",
+               "headrace: stopped: {} holds {} of {} samples; run the same command again to continue\n",
                arguments.out, done->packed, done->total);
     return 128 + stopped_by;
   }

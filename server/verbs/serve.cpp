@@ -128,7 +128,7 @@ void add_serve(CLI::App& app, int& exit_code) {
                    "A value that is used unless the configuration, the environment or --set gives one: "
                    "--default server.metrics.port=0 (repeatable)");
   verb->add_option("--parent-fd", arguments->parent_fd,
-                   "Stop when reading this descriptor gives end of file");
+                   "Stop when this descriptor reaches end of file, because the parent has exited");
   verb->add_option("--ready-fd", arguments->ready_fd,
                    "Write `ready DIRECTORY METRICS_URL` to this descriptor when clients can attach");
   verb->callback([arguments, &exit_code] { exit_code = serve(*arguments); });

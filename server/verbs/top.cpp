@@ -223,8 +223,8 @@ void add_top(CLI::App& app, int& exit_code) {
                        return show(client, !*once && !*as_json && ::isatty(STDOUT_FILENO) == 1, *as_json);
                      } catch (const json::exception&) {
                        return fail(ErrorCode::kVersionMismatch,
-                                   "the server has another version than this program: run the `headrace top` "
-                                   "that is installed with the server");
+                                   "the server and this program have different versions: run the "
+                                   "`headrace top` that is installed with the server");
                      }
                    });
   verb->add_flag("--once", *once,

@@ -263,7 +263,7 @@ def test_a_path_without_a_dataset_is_refused_with_what_was_expected(tmp_path: Pa
     assert "nothing that a source reads. Looked for: folders of .jpg" in refused.stderr
     missing = check(tmp_path / "nowhere")
     assert missing.returncode == 3
-    assert "there is no such folder or file" in missing.stderr
+    assert "no such file or folder; correct the path, or mount it" in missing.stderr
 
 
 def test_proposals_of_pairs_say_how_partners_are_called(tmp_path: Path) -> None:
@@ -285,7 +285,7 @@ def test_a_note_says_that_class_folders_in_a_shard_are_not_labels(tmp_path: Path
                 tar.add(file, file.relative_to(images))
     for path in (tmp_path / "one.tar", tmp_path / "set"):
         said = check(path).stderr
-        assert said.count("note: samples have no label: in shards the name of a folder (`class_0`) is none") == 1, said
+        assert said.count("note: samples have no label: the name of a folder (`class_0`) in a shard is not used as a label") == 1, said
     write_shards(images, tmp_path / "labelled", "train", tarfile.GNU_FORMAT, "cls")
     assert "have no label" not in check(tmp_path / "labelled").stderr
 

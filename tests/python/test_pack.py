@@ -145,7 +145,7 @@ def test_packing_that_was_stopped_half_way_resumes(start_server: Any, slow_folde
     code = first.popen.wait(30)
     if end == signal.SIGTERM:
         assert code == 143
-        assert "run the same headrace pack again to go on" in first.output()
+        assert "run the same command again to continue" in first.output()
     half = inspect(out)
     assert not half["complete"]
     assert 0 < half["packed"] < half["count"] == 1610
@@ -217,7 +217,7 @@ def test_bad_samples_are_packed_as_they_are_and_named(start_server: Any, tmp_pat
     for store in ("tiled", "encoded", "decoded"):
         out = tmp_path / f"{store}.lmdb"
         said = good("pack", root, out, "--store", store)
-        assert ("2 samples are bad" in said) == (store == "decoded")
+        assert ("2 bad samples were packed unchanged" in said) == (store == "decoded")
         assert ("class_1/0004.jpg: unknown_format" in said) == (store == "decoded")
         assert served(start_server, lmdb(out), **stream) == expected
     assert inspect(tmp_path / "decoded.lmdb")["undecodable"] == 2

@@ -313,7 +313,7 @@ def test_check_says_what_cannot_be_read_over_the_network(tmp_path: Path) -> None
     assert "sources.set.path: a database is mapped" in refused(type="lmdb", path=secret)
     assert "HTTP has no listings of folders" in refused(type="image_folder", path=secret)
     assert "list them in a manifest" in refused(type="paired_folders", fields={"hr": secret, "lr": "lr"})
-    assert "gs://... is none of http://, https:// and s3://" in refused(type="webdataset", path="gs://bucket/a.tar")
+    assert "expected an http://, https:// or s3:// URL, found gs://..." in refused(type="webdataset", path="gs://bucket/a.tar")
     assert "names no bucket" in refused(type="webdataset", path="s3:///a.tar")
     assert "no path of this source is an s3:// URL" in refused(type="webdataset", path="http://h/a.tar", s3={"region": "x"})
     assert "no path of this source is a URL" in refused(type="webdataset", path="a.tar", tls_ca="ca.pem")

@@ -79,7 +79,7 @@ def test_what_is_read_ahead_gives_the_same_batches(start_server: Any, image_fold
     seconds = float(re.findall(r'headrace_io_read_seconds_total{stream="train"} (\S+)', metrics)[0])
     assert reads >= 60, "few more: a sample that two batches in the window need is read once"
     assert seconds >= 0.02 * reads
-    assert "each read takes 20 ms longer" in slow.output()
+    assert "io.delay adds 20 ms to each read" in slow.output()
 
 
 def test_a_small_memory_and_a_single_thread_give_the_same_batches(start_server: Any, image_folder: Path) -> None:

@@ -206,9 +206,9 @@ def test_bench_says_what_limits_a_stream(config: dict[str, Any], tmp_path: Path)
     done = run("bench", path, "--stream", "train", "--clients", "0", "--seconds", "0.5", "--advise")
     assert done.returncode == 0, done.stderr
     assert re.search(r"Stream train makes \d+ samples/s with 1 worker\.", done.stdout)
-    assert re.search(r"The limit is transforming: \d+% of the workers' time; without it, up to \d+ samples/s\. (Give the server more CPUs|Raise `server.threads`: 1 of)", done.stdout)
+    assert re.search(r"The bottleneck is transforming: it takes \d+% of the workers' time\. Without it, the stream could make up to \d+ samples/s\. (Give the server more CPUs|Raise `server.threads`: 1 of)", done.stdout)
     as_json = json.loads(run("bench", path, "--stream", "train", "--clients", "0", "--seconds", "0.5", "--advise", "--json").stdout)
-    assert "The limit is transforming" in as_json["advice"]
+    assert "The bottleneck is transforming" in as_json["advice"]
     # 60 images of 3 bytes a pixel
     sizes = [Image.open(image).size for image in Path(config["sources"]["images"]["path"]).rglob("*.jpg")]
     assert as_json["runs"][0]["decoded_cache_bytes"] == pytest.approx(3 * sum(w * h for w, h in sizes), rel=0.25)

@@ -102,16 +102,15 @@ std::vector<Wrong> cases() {
       {"NoReference", "  c: {type: concat, of: [a/b]}\n",
        "x.yaml:4:26: sources.c.of[0]: \"a/b\" is not the name of a source, or source.part"},
       {"Twice", "  c: {type: concat, of: [a, a]}\n",
-       "x.yaml:4:29: sources.c.of[1]: \"a\" is there twice; a source of type repeat has samples several "
-       "times"},
+       "x.yaml:4:29: sources.c.of[1]: duplicate source \"a\"; a source of type repeat has samples "
+       "several times"},
       {"OfItself", "  c: {type: concat, of: [a, c]}\n",
        "x.yaml:4:29: sources.c.of[1]: a source cannot be made of itself: c -> c"},
       {"Cycle",
        "  c: {type: concat, of: [a, d]}\n  d: {type: repeat, of: e, times: 2}\n  e: {type: subset, of: c, "
        "first: 1}\n",
        "x.yaml:6:25: sources.e.of: a source cannot be made of itself: c -> d -> e -> c"},
-      {"TooDeep", deep,
-       "x.yaml:20:3: sources.d16: sources are nested 17 deep in it; at most 16 are possible"},
+      {"TooDeep", deep, "x.yaml:20:3: sources.d16: sources are nested 17 deep, expected at most 16"},
       {"NoWay", "  c: {type: subset, of: a}\n",
        "x.yaml:4:3: sources.c: needs one of first, fraction, classes, list, indices"},
       {"TwoWays", "  c: {type: subset, of: a, first: 3, fraction: 0.1}\n",

@@ -79,7 +79,7 @@ TEST(ConfigNetwork, ReadsEveryKeyAndKeepsUrls) {
               HasSubstr("a URL such as"));
   EXPECT_THAT(refused("type: webdataset, path: \"https://h:x/a.tar\""), HasSubstr("a URL cannot be read"));
   EXPECT_THAT(refused("type: idx, images: \"ftp://h/a\", labels: b"),
-              HasSubstr("ftp://... is none of http://"));
+              HasSubstr("expected an http://, https:// or s3:// URL, found ftp://..."));
   const std::string secret =
       refused("type: webdataset, path: \"s3://b/a.tar\", s3: {endpoint: \"ID:SECRET@minio:9000\"}");
   EXPECT_THAT(secret, AllOf(HasSubstr("(it is not shown) is not a URL such as"), Not(HasSubstr("SECRET"))));

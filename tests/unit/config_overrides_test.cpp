@@ -140,9 +140,8 @@ TEST(Overrides, NameTheFlagOfAWrongValue) {
 
 TEST(Overrides, SuggestTheVariableThatWasMeant) {
   constexpr const char* kWhy =
-      ": this variable leads to nothing in the configuration; HEADRACE_ names are the keys joined by two "
-      "underscores; did "
-      "you mean ";
+      ": this variable names no key of the configuration: join keys with two underscores, as in "
+      "HEADRACE_STREAMS__TRAIN__BATCH_SIZE; did you mean ";
   EXPECT_EQ(refused({"HEADRACE_SERVER_THREADS=4"}),
             std::string("HEADRACE_SERVER_THREADS") + kWhy + "\"HEADRACE_SERVER__THREADS\"?");
   EXPECT_EQ(

@@ -48,12 +48,15 @@ std::vector<Wrong> cases() {
        "x.yaml:4:11: YAML: illegal map value; line 3 needs a space after `batch_size:`"},
       {"Tab", "\ta: 1\n", "x.yaml:1:3: YAML: illegal map value; a tab: YAML indents with spaces"},
       {"UnknownAlias", "a: *nope\n", "x.yaml:1:4: YAML: the referenced anchor is not defined"},
-      {"Empty", "", "x.yaml:1:1: holds no map with `sources` and `streams`"},
-      {"List", "- 1\n", "x.yaml:1:1: holds no map with `sources` and `streams`"},
+      {"Empty", "", "x.yaml:1:1: expected a map with the keys `sources` and `streams`, found nothing"},
+      {"OnlyAComment", "# a\n",
+       "x.yaml:1:1: expected a map with the keys `sources` and `streams`, found nothing"},
+      {"List", "- 1\n", "x.yaml:1:1: expected a map with the keys `sources` and `streams`, found a list"},
+      {"Text", "train\n", "x.yaml:1:1: expected a map with the keys `sources` and `streams`, found text"},
       {"TwoDocuments", kNothing + ok + "---\na: 1\n",
        "x.yaml:4:1: a second document; a configuration is one"},
       {"RepeatedKey", kNothing + "streams:\n  t: {source: s}\n  t: {source: s}\n",
-       "x.yaml:4:3: streams.t: the key is there twice, first at 3:3"},
+       "x.yaml:4:3: streams.t: duplicate key, first at 3:3"},
       {"KeyThatIsAList", kNothing + ok + "[a]: 1\n", "x.yaml:3:1: a key must be plain text"},
       {"Infinity", kNothing + "streams: {t: {source: s, max_bad: .inf}}\n",
        "x.yaml:2:35: streams.t.max_bad: .inf is not a finite number"},
@@ -97,14 +100,12 @@ std::vector<Wrong> cases() {
        "x.yaml:3:23: server.group_grace: \"8761h\" is longer than a year, which is 8760h"},
       {"WaitLongerThanAYear", images("    sharing: {wait_timeout: 999999999h}\n"),
        "x.yaml:6:29: streams.t.sharing.wait_timeout: \"999999999h\" is longer than a year, which is 8760h"},
-      {"EvictionBeforeASignOfLife", kNothing + ok + "server: {evict_after: 200ms}\n",
-       "x.yaml:3:23: server.evict_after: \"200ms\" is too short: clients give a sign of life twice a second; "
-       "at "
-       "least 1s"},
+      {"EvictionBeforeAHeartbeat", kNothing + ok + "server: {evict_after: 200ms}\n",
+       "x.yaml:3:23: server.evict_after: \"200ms\" is too short: clients send a heartbeat twice a second; "
+       "expected at least 1s"},
       {"LagOfAShard", images("    delivery: shard\n    sharing: {wait_for: 2, on_lag: wait}\n"),
-       "x.yaml:7:28: streams.t.sharing.on_lag: of broadcast streams only: the ranks of a shard stream share "
-       "no "
-       "slots; leave it out"},
+       "x.yaml:7:28: streams.t.sharing.on_lag: applies only to broadcast streams, because ranks of a shard "
+       "stream share no slots: remove it"},
       {"DurationWithoutUnit", kNothing + ok + "server: {evict_after: 30}\n",
        "x.yaml:3:23: server.evict_after: 30 is not a duration such as 500ms, 30s or 2m; did you mean "
        "\"30s\"?"},

@@ -311,7 +311,7 @@ TEST_F(ImageFolder, SaysWhatToDoAboutAFileThatCannotBeRead) {
   put("cat/1.jpg", "hello");
   for (const auto& [number, what] : std::vector<std::pair<int, std::string>>{
            {EACCES, "Permission denied; give this user the right to read it"},
-           {EISDIR, "Is a directory; replace it by a regular file, or remove it from the dataset"},
+           {EISDIR, "Is a directory; replace it with a regular file, or remove it from the dataset"},
            {EMFILE, "Too many open files (after 4 attempts); raise the limit (ulimit -n, memory)"},
            {EIO, "Input/output error (after 4 attempts); check its disk or mount"}}) {
     ReadPolicy policy;
@@ -326,7 +326,7 @@ TEST_F(ImageFolder, SaysWhatToDoAboutAFileThatCannotBeRead) {
   fs::create_symlink("1.jpg", root_ / "cat/1.jpg");
   EXPECT_THAT(
       read_error(*source).message,
-      HasSubstr("cat/1.jpg: cannot be opened: Too many levels of symbolic links; replace it by a regular"));
+      HasSubstr("cat/1.jpg: cannot be opened: Too many levels of symbolic links; replace it with a regular"));
 }
 
 TEST_F(ImageFolder, TellsThatAFileWasCutWhileItWasRead) {

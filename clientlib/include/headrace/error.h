@@ -26,7 +26,8 @@ enum class ErrorCode : std::uint16_t {
   kDatasetInvalid,  ///< e.g. a folder without classes, nothing readable, or a file that changed while in use
   kBadSample,       ///< content of one sample: corrupt, truncated, not an image, gigantic
   kTransientIo,     ///< an I/O error that persisted through retries; the sample is not replaced
-  kTooManyBadSamples,  ///< more than `max_bad` of the samples are bad; the message names the first ten
+  kTooManyBadSamples,  ///< more than `max_bad` of the stream's distinct samples are bad; the message names
+                       ///< the first ten
   kStreamFailed,       ///< the stream stopped; the message carries the reason
   // Attaching.
   kServerUnreachable,    ///< no answer within the timeout; the message says which step failed

@@ -46,8 +46,9 @@ class WeightFile {
         !why.empty())
       problems_.add(fmt::format("{}: the weights cannot be read: {}", file_.string(), why));
     else if (!names_ && next_ != weights_.size() && problems_.none())
-      problems_.add(fmt::format("{}: holds {} weights, the source has {} samples: one a line, in its order",
-                                file_.string(), next_, weights_.size()));
+      problems_.add(fmt::format(
+          "{}: holds {} weights, the source has {} samples: expected one per line, in the source's order",
+          file_.string(), next_, weights_.size()));
     if (!problems_.none()) return fail(problems_.error(ErrorCode::kConfigInvalid));
     return std::move(weights_);
   }

@@ -164,10 +164,10 @@ Result<Proposal> propose(const fs::path& given) {
   const auto refuse = [&given](const std::string& what) {
     return fail(ErrorCode::kDatasetInvalid, fmt::format("{}: {}", given.string(), what));
   };
-  if (!fs::exists(path, status)) return refuse("there is no such folder or file");
+  if (!fs::exists(path, status)) return refuse("no such file or folder; correct the path, or mount it");
   if (!fs::is_directory(path, status) && !is_dataset_file(path))
     return refuse(
-        "is no folder, no .tar, .npy, .npz, .csv, .tsv, .jsonl or .txt file, and no .yaml or .yml "
+        "expected a folder, a .tar, .npy, .npz, .csv, .tsv, .jsonl or .txt file, or a .yaml or .yml "
         "configuration");
   if (fs::exists(path / "data.mdb", status) && !fs::exists(path / "meta_info.txt", status)) return lmdb(path);
   for (const auto& look : {cifar_files, idx_files, shard_files, array_files, manifest_files, paired_images,

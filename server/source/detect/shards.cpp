@@ -46,9 +46,9 @@ std::string note_on_folder(const std::string& key) {
   const std::string folder = fs::path(key).parent_path().filename().string();
   if (folder.empty() || folder == "." || !set_in(folder).empty()) return {};
   return fmt::format(
-      "samples have no label: in shards the name of a folder (`{}`) is none. If it is the class, put a .cls "
-      "member with its number beside each image, or a .json with a `label`; or unpack the shards into one "
-      "folder and serve that as an image_folder",
+      "samples have no label: the name of a folder (`{}`) in a shard is not used as a label. If it is the "
+      "class, put a .cls member with its number beside each image, or a .json with a `label`; or unpack the "
+      "shards into one folder and serve that as an image_folder",
       folder);
 }
 

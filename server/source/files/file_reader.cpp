@@ -47,7 +47,7 @@ const char* remedy(int error) {
     case EISDIR:
     case ENXIO:
     case ENAMETOOLONG:
-      return "replace it by a regular file, or remove it from the dataset";
+      return "replace it with a regular file, or remove it from the dataset";
     case EMFILE:
     case ENFILE:
     case ENOMEM:
