@@ -1,6 +1,7 @@
 if(TARGET headrace_wire)
   headrace_test(unit/wire_codec_test.cpp headrace::wire)
 endif()
+headrace_test(unit/human_test.cpp headrace::base)
 if(TARGET headrace_client)
   headrace_test(unit/client_state_test.cpp headrace::client)
   headrace_test(unit/client_connect_test.cpp headrace::client headrace::wire PkgConfig::zmq)

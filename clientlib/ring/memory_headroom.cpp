@@ -81,7 +81,7 @@ void narrow(MemoryHeadroom& least, std::uint64_t bytes, std::string_view by) {
   least.limited_by = by;
 }
 
-void narrow_by_cgroups(MemoryHeadroom& least, const std::string& root, bool version2) {
+void narrow_by_cgroups(MemoryHeadroom& least, const std::string& root, bool version2, std::uint64_t freed) {
   const auto mount = find_mount(root, version2);
   auto group = find_group(root, version2);
   if (!mount || !group) return;
@@ -92,7 +92,8 @@ void narrow_by_cgroups(MemoryHeadroom& least, const std::string& root, bool vers
     const auto limit = read_number(folder + std::string(kind.limit_file));
     const auto usage = read_number(folder + std::string(kind.usage_file));
     if (limit && usage) {
-      const std::uint64_t used = *usage - std::min(*usage, reclaimable_bytes(folder + "memory.stat", kind));
+      const std::uint64_t unused = reclaimable_bytes(folder + "memory.stat", kind) + freed;
+      const std::uint64_t used = *usage - std::min(*usage, unused);
       narrow(least, *limit - std::min(*limit, used), kind.limited_by);
     }
     if (path.find('/') == std::string::npos) return;
@@ -107,28 +108,35 @@ void narrow_by_address_space(MemoryHeadroom& least, const std::string& root) {
   narrow(least, limit.rlim_cur - std::min<std::uint64_t>(limit.rlim_cur, used), "RLIMIT_AS (ulimit -v)");
 }
 
-void narrow_by_machine(MemoryHeadroom& least, const std::string& root) {
+void narrow_by_machine(MemoryHeadroom& least, const std::string& root, std::uint64_t freed) {
   std::ifstream file(root + "/proc/meminfo");
+  std::uint64_t total = std::numeric_limits<std::uint64_t>::max();  // the line before
   for (std::string line; std::getline(file, line);) {
     std::istringstream words(line);
     std::string key;
     std::uint64_t kib = 0;
-    if (words >> key >> kib && key == "MemAvailable:") return narrow(least, kib * 1024, "MemAvailable");
+    if (!(words >> key >> kib)) continue;
+    if (key == "MemTotal:") total = kib * 1024;
+    if (key == "MemAvailable:") return narrow(least, std::min(total, kib * 1024 + freed), "MemAvailable");
   }
+}
+
+MemoryHeadroom headroom_of_pages(const std::string& root, std::uint64_t freed) {
+  MemoryHeadroom least{std::numeric_limits<std::uint64_t>::max(), "nothing"};
+  narrow_by_cgroups(least, root, true, freed);
+  narrow_by_cgroups(least, root, false, freed);
+  narrow_by_machine(least, root, freed);
+  return least;
 }
 
 }  // namespace
 
 MemoryHeadroom mapped_headroom(const std::string& root) {
-  MemoryHeadroom least{std::numeric_limits<std::uint64_t>::max(), "nothing"};
-  narrow_by_cgroups(least, root, true);
-  narrow_by_cgroups(least, root, false);
-  narrow_by_machine(least, root);
-  return least;
+  return headroom_of_pages(root, 0);
 }
 
-MemoryHeadroom memory_headroom(const std::string& root) {
-  MemoryHeadroom least = mapped_headroom(root);
+MemoryHeadroom memory_headroom(const std::string& root, std::uint64_t freed) {
+  MemoryHeadroom least = headroom_of_pages(root, freed);
   narrow_by_address_space(least, root);
   return least;
 }

@@ -10,13 +10,14 @@
 #include <cerrno>
 #include <cstring>
 
+#include "clientlib/base/human.h"
+
 namespace headrace::ring {
 namespace {
 
 namespace bip = boost::interprocess;
 constexpr int kAgainstResizing = F_SEAL_SHRINK | F_SEAL_GROW;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
-constexpr double kMiB = 1 << 20;
 
 /// Boost.Interprocess maps anything with a handle: here, a descriptor.
 struct Borrowed {
@@ -61,13 +62,10 @@ void wish_for_huge_pages(std::byte* data, std::size_t bytes) {
 Result<void> check_room(const std::string& name, std::size_t bytes, const char* more,
                         const MemoryHeadroom& headroom) {
   if (bytes <= headroom.bytes) return {};
-  return fail(
-      ErrorCode::kNotEnoughMemory,
-      fmt::format(
-          "shared memory '{}' needs {:.1f} MiB{}, but {:.1f} MiB are left ({}); raise that limit, or use "
-          "less memory",
-          name, static_cast<double>(bytes) / kMiB, more, static_cast<double>(headroom.bytes) / kMiB,
-          headroom.limited_by));
+  return fail(ErrorCode::kNotEnoughMemory,
+              fmt::format("shared memory '{}' needs {}{}, but {} are left ({}); raise that limit, or use "
+                          "less memory",
+                          name, human_bytes(bytes), more, human_bytes(headroom.bytes), headroom.limited_by));
 }
 
 /// Gives the bytes [from, to) memory.
@@ -77,9 +75,8 @@ Result<void> fill(const std::string& name, const Segment& segment, std::size_t f
   do failed = ::posix_fallocate(segment.fd(), static_cast<off_t>(from), static_cast<off_t>(to - from));
   while (failed == EINTR);
   if (failed == 0) return {};
-  return fail(ErrorCode::kNotEnoughMemory,
-              fmt::format("shared memory '{}': cannot allocate {:.1f} MiB: {}", name,
-                          static_cast<double>(to - from) / kMiB, std::strerror(failed)));
+  return fail(ErrorCode::kNotEnoughMemory, fmt::format("shared memory '{}': cannot allocate {}: {}", name,
+                                                       human_bytes(to - from), std::strerror(failed)));
 }
 
 }  // namespace

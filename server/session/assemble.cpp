@@ -9,6 +9,7 @@
 #include <set>
 #include <utility>
 
+#include "clientlib/base/human.h"
 #include "clientlib/ring/segment.h"
 #include "server/exec/engine.h"
 #include "server/log/log.h"
@@ -314,42 +315,38 @@ std::uint64_t bytes_beside_rings(const Assembly& assembly) {
   return window_bytes(assembly) + cache_bytes(assembly) + assembly.read_ahead_bytes + assembly.other_bytes;
 }
 
-Result<void> check_memory(const Assembly& assembly, std::uint64_t rings) {
+Result<void> check_memory(const Assembly& assembly, std::uint64_t rings,
+                          const ring::MemoryHeadroom& headroom) {
   const std::uint64_t caches = cache_bytes(assembly) + window_bytes(assembly);
-  const ring::MemoryHeadroom headroom = ring::memory_headroom();
   if (rings + bytes_beside_rings(assembly) <= headroom.bytes) return {};
-  const auto megabytes = [](std::uint64_t bytes) { return static_cast<double>(bytes) / 1e6; };
   if (rings > headroom.bytes)
-    return fail(
-        ErrorCode::kNotEnoughMemory,
-        fmt::format("the rings need {:.1f} MB with one client each, {:.1f} MB are available ({}): lower "
-                    "batch_size, ring.prefetch or ring.max_leases",
-                    megabytes(rings), megabytes(headroom.bytes), headroom.limited_by));
+    return fail(ErrorCode::kNotEnoughMemory,
+                fmt::format("the rings need {} with one client each, {} are available ({}): lower "
+                            "batch_size, ring.prefetch or ring.max_leases",
+                            human_bytes(rings), human_bytes(headroom.bytes), headroom.limited_by));
   std::vector<std::string> lower;
   for (const CacheUse& use : assembly.caches.memory) lower.push_back(use.arena->name());
   if (window_bytes(assembly) > 0) lower.emplace_back("sharing.window of the streams");
   if (assembly.read_ahead_bytes > 0) lower.emplace_back("io.memory of the sources that are read ahead");
   return fail(
       ErrorCode::kNotEnoughMemory,
-      fmt::format("caches and windows may take {:.1f} MB, reading ahead {:.1f} MB, tables, tiles and feeds "
-                  "{:.1f} MB; "
-                  "{:.1f} MB are "
-                  "available beside the rings ({}): lower {}",
-                  megabytes(caches), megabytes(assembly.read_ahead_bytes), megabytes(assembly.other_bytes),
-                  megabytes(headroom.bytes - std::min(rings, headroom.bytes)), headroom.limited_by,
-                  fmt::join(lower, "; ")));
+      fmt::format(
+          "caches and windows may take {}, reading ahead {}, tables, tiles and feeds {}; {} are available "
+          "beside the rings ({}): lower {}",
+          human_bytes(caches), human_bytes(assembly.read_ahead_bytes), human_bytes(assembly.other_bytes),
+          human_bytes(headroom.bytes - std::min(rings, headroom.bytes)), headroom.limited_by,
+          fmt::join(lower, "; ")));
 }
 
-std::string short_of_memory(const Assembly& assembly) {
+std::string short_of_memory(const Assembly& assembly, const ring::MemoryHeadroom& headroom) {
   const std::uint64_t needed = most_ring_bytes(assembly) + bytes_beside_rings(assembly);
-  const ring::MemoryHeadroom headroom = ring::memory_headroom();
   if (needed <= headroom.bytes) return {};
   return fmt::format(
-      "with all clients attached and all caches full, {:.1f} MB are needed, and {:.1f} MB are available "
+      "with all clients attached and all caches full, {} are needed, and {} are available "
       "({}): "
       "further clients would be refused. Lower ring.max_clients, batch_size, ring.max_leases, caches or "
       "sharing.window",
-      static_cast<double>(needed) / 1e6, static_cast<double>(headroom.bytes) / 1e6, headroom.limited_by);
+      human_bytes(needed), human_bytes(headroom.bytes), headroom.limited_by);
 }
 
 Result<RingSize> ring_size(const exec::StreamSetup& setup) {
@@ -368,11 +365,10 @@ Result<RingSize> ring_size(const exec::StreamSetup& setup) {
 }
 
 std::string to_string(const RingSize& size) {
-  const auto megabytes = [](std::uint64_t bytes) { return static_cast<double>(bytes) / 1e6; };
-  std::string text = fmt::format("{} slots, {:.1f} MB", size.first_slots, megabytes(size.first_bytes));
+  std::string text = fmt::format("{} slots, {}", size.first_slots, human_bytes(size.first_bytes));
   if (size.clients > 1)
-    text += fmt::format("; {} slots, {:.1f} MB more for each further client, up to {} clients",
-                        size.further_slots, megabytes(size.further_bytes), size.clients);
+    text += fmt::format("; {} slots, {} more for each further client, up to {} clients", size.further_slots,
+                        human_bytes(size.further_bytes), size.clients);
   return text;
 }
 

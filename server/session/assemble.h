@@ -6,6 +6,7 @@
 #include <stop_token>
 #include <vector>
 
+#include "clientlib/ring/segment.h"
 #include "headrace/error.h"
 #include "server/config/config.h"
 #include "server/exec/stream.h"
@@ -36,8 +37,9 @@ std::uint64_t window_bytes(const Assembly& assembly);
 std::uint64_t cache_bytes(const Assembly& assembly);
 /// The most bytes of windows, caches, prefetched samples, tables, tiles and feeds.
 std::uint64_t bytes_beside_rings(const Assembly& assembly);
-/// kNotEnoughMemory: besides `rings` bytes, the assembly may need more than this process can still allocate.
-Result<void> check_memory(const Assembly& assembly, std::uint64_t rings);
+/// kNotEnoughMemory: besides `rings` bytes, the assembly may need more than `headroom`.
+Result<void> check_memory(const Assembly& assembly, std::uint64_t rings,
+                          const ring::MemoryHeadroom& headroom = ring::memory_headroom());
 
 /// Shared memory of a stream's ring, which grows as clients attach.
 struct RingSize {
@@ -51,6 +53,7 @@ Result<RingSize> ring_size(const exec::StreamSetup& setup);
 std::string to_string(const RingSize& size);
 /// Empty, or a warning: not all clients that may attach would find memory. To be called before the rings are
 /// allocated.
-std::string short_of_memory(const Assembly& assembly);
+std::string short_of_memory(const Assembly& assembly,
+                            const ring::MemoryHeadroom& headroom = ring::memory_headroom());
 
 }  // namespace headrace::server::session

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "clientlib/base/contract.h"
+#include "clientlib/base/human.h"
 #include "server/cache/encoded_source.h"
 #include "server/log/log.h"
 
@@ -118,9 +119,8 @@ Result<std::vector<std::shared_ptr<cache::SampleCache>>> Caches::decoded_of(
     return fail(ErrorCode::kConfigInvalid,
                 fmt::format("source `{}`: cache.decoded: {} bytes do not hold even one sample, which takes "
                             "{} bytes: raise it (all {} "
-                            "samples take {:.1f} MB) or remove it",
-                            name, budget, each, samples,
-                            static_cast<double>(each) * static_cast<double>(samples) / 1e6));
+                            "samples take {}) or remove it",
+                            name, budget, each, samples, human_bytes(each * samples)));
   for (const std::string& key : keys) {
     auto& shared = shared_[{name, key}];
     if (!shared) {

@@ -6,6 +6,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
@@ -17,6 +18,8 @@
 
 namespace headrace::server::session {
 namespace {
+
+constexpr const char* kLock = "lock";
 
 tl::unexpected<Error> no_directory(const std::filesystem::path& path, const std::string& why) {
   return fail(
@@ -65,10 +68,6 @@ bool lock_exclusively(int lock) {
   return true;
 }
 
-}  // namespace
-
-namespace {
-
 /// Absolute, without a final separator: otherwise the parent of "run/" would be "run", which
 /// create_directories() would make with the umask's mode.
 Result<std::filesystem::path> with_room_for_sockets(const std::filesystem::path& path) {
@@ -84,20 +83,24 @@ Result<std::filesystem::path> with_room_for_sockets(const std::filesystem::path&
                   absolute.string(), longest, sizeof(sockaddr_un::sun_path) - 1));
 }
 
-}  // namespace
-
-namespace {
-
 /// Whether claim() could make the directory: makes another one beside the first that is missing. The
 /// directory itself may be a starting server's by now.
 Result<void> could_make(const std::filesystem::path& absolute) {
-  std::error_code error;
+  struct stat status {};
   std::filesystem::path above = absolute.parent_path();
-  while (!std::filesystem::exists(above, error) && above.has_relative_path()) above = above.parent_path();
+  while (::lstat(above.c_str(), &status) != 0 && above.has_relative_path()) above = above.parent_path();
   std::string trial = (above / ".headrace-check-XXXXXX").string();
-  if (::mkdtemp(trial.data()) == nullptr) return no_directory(absolute, std::strerror(errno));
+  if (::mkdtemp(trial.data()) == nullptr)
+    return no_directory(absolute, fmt::format("{}: {}", above.string(), std::strerror(errno)));
   ::rmdir(trial.c_str());
   return {};
+}
+
+tl::unexpected<Error> refuse_lock(const std::filesystem::path& absolute, const Error& error) {
+  return fail(error.code,
+              fmt::format("server directory {}: {}; remove that file, or set server.directory to a folder "
+                          "that this user can write",
+                          absolute.string(), error.message));
 }
 
 }  // namespace
@@ -109,11 +112,17 @@ Result<void> Directory::check(const std::filesystem::path& path) {
   if (::lstat(absolute->c_str(), &status) != 0) return could_make(*absolute);
   const auto folder = open_trusted_directory(absolute->string());
   if (!folder) return refuse(folder.error());
+  // For the lock and the sockets. EROFS: a read-only file system, also for root.
+  if (::faccessat(folder->get(), ".", W_OK | X_OK, AT_EACCESS) != 0)
+    return no_directory(*absolute, std::strerror(errno));
+  if (::fstatat(folder->get(), kLock, &status, AT_SYMLINK_NOFOLLOW) != 0) return {};
+  if (const auto lock = open_trusted_file(folder->get(), kLock, O_RDWR); !lock)
+    return refuse_lock(*absolute, lock.error());
   return {};
 }
 
 bool Directory::is_in_use(const std::filesystem::path& path) {
-  const ring::UniqueFd lock(::open((path / "lock").c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  const ring::UniqueFd lock(::open((path / kLock).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
   return lock && ::flock(lock.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
 }
 
@@ -129,12 +138,8 @@ Result<Directory> Directory::claim(const std::filesystem::path& path, Reach reac
   if (!folder) return refuse(folder.error());
   if (reach == Reach::kEverybody)
     if (auto wide = allow_traversal(folder->get(), absolute); !wide) return fail(wide.error());
-  auto lock = open_trusted_file(folder->get(), "lock", O_RDWR | O_CREAT);
-  if (!lock)
-    return fail(lock.error().code,
-                fmt::format("server directory {}: {}; remove that file, or set server.directory to a folder "
-                            "that this user can write",
-                            absolute.string(), lock.error().message));
+  auto lock = open_trusted_file(folder->get(), kLock, O_RDWR | O_CREAT);
+  if (!lock) return refuse_lock(absolute, lock.error());
   if (!lock_exclusively(lock->get()))
     return fail(ErrorCode::kDirectoryInUse,
                 fmt::format("{} is held by another server (pid {}): stop it, or give this one a "

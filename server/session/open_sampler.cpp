@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "clientlib/base/human.h"
 #include "clientlib/ring/segment.h"
 #include "server/sampler/by_class.h"
 #include "server/sampler/weighted.h"
@@ -79,10 +80,10 @@ Result<void> check_tables(std::uint64_t samples) {
   const ring::MemoryHeadroom headroom = ring::memory_headroom();
   if (samples <= headroom.bytes / kTableBytes) return {};
   return fail(ErrorCode::kNotEnoughMemory,
-              fmt::format("its tables of {} samples take up to {:.1f} MB, {:.1f} MB are available ({}): "
+              fmt::format("its tables of {} samples take up to {}, {} are available ({}): "
                           "`shuffled` has none; or make the source smaller",
-                          samples, static_cast<double>(samples) * kTableBytes / 1e6,
-                          static_cast<double>(headroom.bytes) / 1e6, headroom.limited_by));
+                          samples, human_bytes(samples * kTableBytes), human_bytes(headroom.bytes),
+                          headroom.limited_by));
 }
 
 /// Opens each kind of sampler.

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "clientlib/base/human.h"
 #include "server/io/delayed.h"
 #include "server/io/disk_cache.h"
 #include "server/log/log.h"
@@ -25,8 +26,8 @@ Result<SourcePtr> wrap(const std::string& name, const config::IoConfig& how, Sou
   if (how.disk_cache) {
     auto folder = io::CacheFolder::open(how.disk_cache->path, how.disk_cache->size);
     if (!folder) return fail(std::move(folder.error()));
-    log::info("source `{}`: disk cache {}: {:.1f} of {:.1f} MB in use", name, how.disk_cache->path.string(),
-              static_cast<double>((*folder)->used()) / 1e6, static_cast<double>(how.disk_cache->size) / 1e6);
+    log::info("source `{}`: disk cache {}: {} of {} in use", name, how.disk_cache->path.string(),
+              human_bytes((*folder)->used()), human_bytes(how.disk_cache->size));
     auto kept = std::make_shared<io::DiskCache>(std::move(source), std::shared_ptr(std::move(*folder)));
     if (caches != nullptr) caches->note(name, kept);
     source = std::move(kept);

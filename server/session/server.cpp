@@ -9,11 +9,13 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <system_error>
 #include <thread>
 #include <zmq.hpp>
 
+#include "clientlib/base/human.h"
 #include "clientlib/base/stop_signals.h"
 #include "clientlib/ring/futex.h"
 #include "server/log/barrier.h"
@@ -124,9 +126,9 @@ Result<std::unique_ptr<Server>> Server::build(const config::Config& config) {
   }
   for (const SharingGroup& group : assembly->sharing) {
     if (!group.window) continue;
-    log::info("stream{} `{}`: a window of up to {:.1f} MB keeps decoded rows for {} (sharing.window)",
+    log::info("stream{} `{}`: a window of up to {} keeps decoded rows for {} (sharing.window)",
               group.streams.size() == 1 ? "" : "s", fmt::join(group.streams, "`, `"),
-              static_cast<double>(group.window->budget()) / 1e6,
+              human_bytes(group.window->budget()),
               group.streams.size() == 1 ? "clients that are behind" : "one another");
   }
   shared.reset();
@@ -152,7 +154,12 @@ Result<std::unique_ptr<Server>> Server::build(const config::Config& config) {
                                                    std::move(assembly->caches), std::move(assembly->remotes));
   server->sessions_ = std::make_unique<Sessions>(*server->engine_);
   server->control_ = std::make_unique<Control>(
-      *server->engine_, *server->sessions_, [raw] { return raw->collector_->stats(); },
+      *server->engine_, *server->sessions_,
+      [raw] {
+        nlohmann::json stats = raw->collector_->stats();
+        stats["metrics_url"] = raw->metrics_url();
+        return stats;
+      },
       [raw] { raw->ask_to_stop(); }, server->collector_->bad_messages());
   if (auto done = server->sessions_->listen(server->directory_.socket(wire::kAttachSocket)); !done)
     return tl::make_unexpected(done.error());

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "clientlib/base/human.h"
+
 namespace headrace::server::session {
 namespace {
 
@@ -104,8 +106,7 @@ std::optional<std::string> SharingWatch::check(std::uint64_t now_ns, const Figur
         window = "; no rows are kept for others (sharing.window: 0B)";
         remedies = "set sharing.window, " + remedies;
       } else if (full) {
-        window =
-            fmt::format("; the window ({:.1f} MB) is full", static_cast<double>(*figures.window_bytes) / 1e6);
+        window = fmt::format("; the window ({}) is full", human_bytes(*figures.window_bytes));
         remedies = "raise sharing.window, " + remedies;
       }
       if (can_wait_) remedies += ", set sharing.on_lag: wait";

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "clientlib/base/human.h"
+
 namespace headrace::server::status {
 namespace {
 
@@ -24,15 +26,13 @@ std::string size_in_yaml(std::uint64_t bytes) {
 std::string faster_decoding(const Resources& server) {
   if (server.decoded_cache && *server.decoded_cache <= server.memory_available)
     return fmt::format(
-        "{}, or keep decoded images in memory: the source's `cache: {{decoded: {}}}` fits into the {:.1f} GB "
+        "{}, or keep decoded images in memory: the source's `cache: {{decoded: {}}}` fits into the {} "
         "that are available",
-        more_cpus(server), size_in_yaml(*server.decoded_cache),
-        static_cast<double>(server.memory_available) / 1e9);
+        more_cpus(server), size_in_yaml(*server.decoded_cache), human_bytes(server.memory_available));
   std::string text = fmt::format("{}, or pack the dataset as tiles (`headrace pack`)", more_cpus(server));
   if (server.decoded_cache)
-    text +=
-        fmt::format("; a cache of all decoded images would need {}, and {:.1f} GB are available",
-                    size_in_yaml(*server.decoded_cache), static_cast<double>(server.memory_available) / 1e9);
+    text += fmt::format("; a cache of all decoded images would need {}, and {} are available",
+                        size_in_yaml(*server.decoded_cache), human_bytes(server.memory_available));
   return text;
 }
 

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <functional>
 
+#include "clientlib/base/human.h"
 #include "clientlib/base/trusted_path.h"
 #include "server/sample/labels.h"
 #include "server/store/record.h"
@@ -175,12 +176,12 @@ Error Writer::cannot_write(int code) const {
                             ? per_sample * static_cast<double>(meta_.count - committed_)
                             : static_cast<double>(pending_bytes_);
   return {ErrorCode::kEnvironment,
-          fmt::format("{}: no room to write on: {:.1f} MB are free{}, {} {:.1f} MB more are needed; {}{} "
+          fmt::format("{}: no room to write on: {} are free{}, {} {} more are needed; {}{} "
                       "samples are kept: make room, then run the same headrace pack again",
-                      env_.folder().string(), static_cast<double>(room) / 1e6,
+                      env_.folder().string(), human_bytes(room),
                       code == EFBIG ? " below the limit of file sizes (ulimit -f)" : "",
-                      meta_.count > 0 ? "about" : "at least", needed / 1e6, committed_,
-                      meta_.count > 0 ? fmt::format(" of {}", meta_.count) : "")};
+                      meta_.count > 0 ? "about" : "at least", human_bytes(static_cast<std::uint64_t>(needed)),
+                      committed_, meta_.count > 0 ? fmt::format(" of {}", meta_.count) : "")};
 }
 
 template <class Put>

@@ -9,6 +9,7 @@
 #include <set>
 #include <string>
 
+#include "clientlib/base/human.h"
 #include "clientlib/client/delay_reason.h"
 #include "headrace/client.h"
 #include "server/exec/stream_status.h"
@@ -91,9 +92,9 @@ void print_sharing(const nlohmann::json& group, const nlohmann::json& all) {
     window_bytes = std::max(window_bytes, count(stream, "window_bytes"));
   }
   if (granted == 0) return;
-  fmt::print("stream{} {}: {} samples decoded, {} granted to clients{}; rows kept for others: {:.1f} MB\n",
+  fmt::print("stream{} {}: {} samples decoded, {} granted to clients{}; rows kept for others: {}\n",
              streams.size() == 1 ? "" : "s", fmt::join(streams, ", "), decoded, granted,
-             sharing_factor(decoded, granted), static_cast<double>(window_bytes) / 1e6);
+             sharing_factor(decoded, granted), human_bytes(window_bytes));
   if (count(group, "granted_in_30_s") == 0) return;
   const std::uint64_t again = count(group, "decoded_again_in_30_s");
   fmt::print("  in the last 30 s: {} decoded, {} granted{}{}\n", count(group, "decoded_in_30_s"),

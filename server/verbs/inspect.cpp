@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 
+#include "clientlib/base/human.h"
 #include "server/pack/survey.h"
 #include "server/source/formats/lmdb.h"
 #include "server/verbs/dataset.h"
@@ -90,21 +91,19 @@ void print(const std::string& path, const json& what) {
   if (what.contains("complete")) {
     const bool complete = what["complete"].get<bool>();
     const auto count = number(what["count"]);
-    fmt::print("{}: packed, {} samples, {}\n", path,
-               count > 0 ? std::to_string(count) : "an unknown number of",
+    fmt::print("{}: packed, {}, {}\n", path,
+               count > 0 ? count_of(count, "sample") : "an unknown number of samples",
                complete ? "complete"
                         : fmt::format("NOT complete: {} are there; run the same headrace pack again",
                                       number(what["packed"])));
-    fmt::print("store: {}, compress: {}, resize: {}\nfile: {} of {} ({:.1f}%)\n", text(what["store"]),
-               text(what["compress"]), text(what["resize"]), human_bytes(number(what["file_bytes"])),
-               human_bytes(number(what["raw_bytes"])),
-               100.0 * what["file_bytes"].get<double>() / std::max(what["raw_bytes"].get<double>(), 1.0));
+    fmt::print("store: {}, compress: {}, resize: {}\nfile: {}\n", text(what["store"]), text(what["compress"]),
+               text(what["resize"]), share_of_raw(number(what["file_bytes"]), number(what["raw_bytes"])));
     if (number(what["undecodable"]) > 0) {
       fmt::print("bad samples, packed unchanged: {}; the first:\n", number(what["undecodable"]));
       for (const json& bad : what["first_undecodable"]) fmt::print("  {}\n", text(bad));
     }
   } else {
-    fmt::print("{}: {} samples\n", path, number(what["count"]));
+    fmt::print("{}: {}\n", path, count_of(number(what["count"]), "sample"));
   }
   fmt::print("fingerprint: {}\n", text(what["fingerprint"]));
   if (!what.contains("fields")) return;

@@ -1,3 +1,4 @@
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 
@@ -6,6 +7,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -14,7 +16,9 @@
 #include <system_error>
 #include <vector>
 
+#include "clientlib/base/human.h"
 #include "clientlib/base/nearest.h"
+#include "clientlib/base/new_file.h"
 #include "clientlib/base/stop_signals.h"
 #include "headrace/version.h"
 #include "server/log/log.h"
@@ -55,12 +59,33 @@ void print_as_json(const nlohmann::json& document) {
 }
 
 Result<void> write_file(const std::string& path, std::span<const std::byte> bytes) {
-  errno = 0;
-  std::ofstream file(path, std::ios::binary);
-  file.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-  if (file.flush()) return {};
-  return fail(ErrorCode::kEnvironment, fmt::format("cannot write {}: {}; name another file", path,
-                                                   std::strerror(errno ? errno : EIO)));
+  std::error_code ignored;
+  std::filesystem::path target = std::filesystem::canonical(path, ignored);  // of a link
+  if (target.empty()) target = path;
+  int failed = 0;
+  if (std::filesystem::exists(target, ignored) && !std::filesystem::is_regular_file(target, ignored)) {
+    errno = 0;
+    std::ofstream file(target, std::ios::binary);  // a pipe or a terminal
+    file.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+    if (!file.flush()) failed = errno != 0 ? errno : EIO;
+  } else if (auto file = NewFile::create(AT_FDCWD, target.string(), 0666); !file) {
+    failed = file.error();
+  } else {
+    failed = file->write(bytes.data(), bytes.size());
+    if (failed == 0) failed = file->replace();
+  }
+  if (failed == 0) return {};
+  const bool full = failed == ENOSPC || failed == EDQUOT || failed == EFBIG;
+  return fail(ErrorCode::kEnvironment,
+              fmt::format("cannot write {}: {}; {}", path, std::strerror(failed),
+                          full ? "make room there, or name a file elsewhere" : "name another file"));
+}
+
+std::string share_of_raw(std::uint64_t file, std::uint64_t raw) {
+  constexpr double kMostPercent = 1000;
+  const double percent = 100 * static_cast<double>(file) / std::max(static_cast<double>(raw), 1.0);
+  return fmt::format("{} of {}{}", human_bytes(file), human_bytes(raw),
+                     percent <= kMostPercent ? fmt::format(" ({:.1f}%)", percent) : "");
 }
 
 std::string count_of_classes(std::size_t classes) {

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "clientlib/base/human.h"
 #include "server/pack/packer.h"
 #include "server/pack/record_input.h"
 #include "server/pack/source_input.h"
@@ -71,18 +72,15 @@ void print_tiling(const decode::TilingCounts& counts) {
       left.push_back(fmt::format("{} {}", counts.files[i], decode::name_of(static_cast<decode::Tiling>(i))));
   const std::uint64_t tiled = counts.files[0];
   if (tiled > 0)
-    fmt::print("{} JPEGs tiled: {} became {} ({:+.1f}%)\n", tiled, human_bytes(counts.before),
+    fmt::print("{} tiled: {} became {} ({:+.1f}%)\n", count_of(tiled, "JPEG"), human_bytes(counts.before),
                human_bytes(counts.after),
                100 * (static_cast<double>(counts.after) / static_cast<double>(counts.before) - 1));
   if (!left.empty()) fmt::print("images packed as they were: {}\n", fmt::join(left, ", "));
 }
 
 void print_summary(const PackArguments& arguments, const pack::PackReport& done, std::chrono::seconds time) {
-  const auto percent = 100 * static_cast<double>(done.file_bytes) /
-                       static_cast<double>(std::max<std::uint64_t>(done.raw_bytes, 1));
-  fmt::print("{}: {} samples, {} of {} ({:.1f}%), {} here in {}\n", arguments.out, done.packed,
-             human_bytes(done.file_bytes), human_bytes(done.raw_bytes), percent, done.packed - done.before,
-             human_time(time));
+  fmt::print("{}: {}, {}, {} here in {}\n", arguments.out, count_of(done.packed, "sample"),
+             share_of_raw(done.file_bytes, done.raw_bytes), done.packed - done.before, human_time(time));
   print_tiling(done.tiling);
   if (done.warned > 0)
     fmt::print(

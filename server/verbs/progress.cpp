@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "clientlib/base/human.h"
+
 namespace headrace::server::verbs {
 namespace {
 
@@ -14,25 +16,6 @@ constexpr std::chrono::seconds kLinePause{3};
 constexpr std::size_t kBarWidth = 24;
 
 }  // namespace
-
-std::string bar(double part, std::size_t width) {
-  const auto filled = std::min(width, static_cast<std::size_t>(part * static_cast<double>(width)));
-  return fmt::format("[{:#<{}}{:.<{}}]", "", filled, "", width - filled);
-}
-
-std::string human_bytes(std::uint64_t bytes) {
-  const auto value = static_cast<double>(bytes);
-  if (bytes < 1'000) return fmt::format("{} B", bytes);
-  if (bytes < 1'000'000) return fmt::format("{:.1f} KB", value / 1e3);
-  return bytes < 1'000'000'000 ? fmt::format("{:.1f} MB", value / 1e6)
-                               : fmt::format("{:.2f} GB", value / 1e9);
-}
-
-std::string human_time(std::chrono::seconds time) {
-  const auto seconds = time.count();
-  return seconds < 3600 ? fmt::format("{}:{:02}", seconds / 60, seconds % 60)
-                        : fmt::format("{}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60);
-}
 
 Progress::Progress(std::string what, std::uint64_t begin, std::uint64_t total)
     : what_(std::move(what)), begin_(begin), total_(total), terminal_(::isatty(2) == 1) {}
@@ -48,7 +31,9 @@ void Progress::update(std::uint64_t done, std::uint64_t bytes) {
   const double seconds = std::chrono::duration<double>(now - start_).count();
   const double rate = static_cast<double>(done - begin_) / seconds;
   const std::string speed =
-      bytes == 0 ? "" : fmt::format("  {:.1f} MB/s", static_cast<double>(bytes) / seconds / 1e6);
+      bytes == 0 ? ""
+                 : fmt::format("  {}/s",
+                               human_bytes(static_cast<std::uint64_t>(static_cast<double>(bytes) / seconds)));
   if (total_ == 0) {
     fmt::print(stderr, "{}{}: {}  {:.0f} samples/s{}{}", terminal_ ? "\r" : "", what_, done, rate, speed,
                terminal_ ? "\x1b[K" : "\n");

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <chrono>
-#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -30,12 +29,5 @@ class Progress {
   const Clock::time_point start_ = Clock::now();
   Clock::time_point shown_ = start_;
 };
-
-/// "[####....]", with `width` signs between the brackets. `part`: from 0 to 1.
-std::string bar(double part, std::size_t width);
-/// "1.5 GB", "12.3 MB", "800 B"
-std::string human_bytes(std::uint64_t bytes);
-/// "1:02:03", "2:03"
-std::string human_time(std::chrono::seconds time);
 
 }  // namespace headrace::server::verbs

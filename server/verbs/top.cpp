@@ -19,12 +19,12 @@
 #include <utility>
 #include <vector>
 
+#include "clientlib/base/human.h"
 #include "clientlib/ring/futex.h"
 #include "server/exec/stream_status.h"
 #include "server/log/sink.h"
 #include "server/status/history.h"
 #include "server/status/report.h"
-#include "server/verbs/progress.h"
 #include "server/verbs/question.h"
 #include "server/verbs/verbs.h"
 

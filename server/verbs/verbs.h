@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstddef>
+#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
@@ -43,9 +44,12 @@ void add_json(CLI::App& verb, bool& as_json);
 /// Prints a document on stdout.
 void print_as_json(const nlohmann::json& document);
 
-/// kEnvironment: with the reason.
+/// Replaces a file, which stays as it is if that fails. kEnvironment: with the reason.
 Result<void> write_file(const std::string& path, std::span<const std::byte> bytes);
 
+/// "1.5 MB of 2.0 MB (75.0%)": a packed file and what was packed. Without the percentage if the fixed parts
+/// of a small file exceed its samples many times.
+std::string share_of_raw(std::uint64_t file, std::uint64_t raw);
 /// "1 class", "10 classes".
 std::string count_of_classes(std::size_t classes);
 

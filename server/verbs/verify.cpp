@@ -1,5 +1,6 @@
 // `headrace verify`: checks every record of a packed database.
 #include "server/pack/verify.h"
+#include "clientlib/base/human.h"
 
 #include <fmt/format.h>
 

@@ -80,7 +80,7 @@ TEST(RingGrowth, RefusesAClientForWhichThereIsNoMemoryAndServesTheOthers) {
   const auto refused = engine->stream(0).make_room(64);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::kNotEnoughMemory);
-  for (const char* part : {"stream `s`", "client 64 of at most 64", "MiB more", "ring.max_leases"})
+  for (const char* part : {"stream `s`", "client 64 of at most 64", "GB more", "ring.max_leases"})
     EXPECT_NE(refused.error().message.find(part), std::string::npos) << refused.error().message;
   EXPECT_EQ(engine->stream(0).ring_bytes(), bytes);
   EXPECT_NE(digest_of(first, 2), 0U);

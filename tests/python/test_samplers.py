@@ -235,4 +235,4 @@ def test_tables_beyond_the_memory_at_hand_are_refused(uneven: Path, tmp_path: Pa
     for stream in set_up["streams"].values():
         stream["source"] = "endless"
     status, said = check(tmp_path, set_up)
-    assert status == 3 and "its tables of 58000000000 samples take up to 1856000.0 MB" in said
+    assert status == 3 and "its tables of 58000000000 samples take up to 1.86 TB" in said

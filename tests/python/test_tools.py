@@ -99,6 +99,19 @@ def test_a_preview_that_cannot_be_made_says_why(config: dict[str, Any], tmp_path
     assert done.returncode in (2, 3) and why in done.stderr
 
 
+def test_a_picture_that_cannot_be_written_leaves_the_old_one(config: dict[str, Any], tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir()
+    (folder / "sheet.png").write_text("old")
+    limit = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))}
+    done = run("preview", written(tmp_path, config), "-o", folder / "sheet.png", **limit)
+    assert done.returncode == 3 and "sheet.png: File too large; make room there, or name a file elsewhere" in done.stderr
+    assert [path.name for path in folder.iterdir()] == ["sheet.png"] and (folder / "sheet.png").read_text() == "old"
+    (folder / "link.png").symlink_to("sheet.png")
+    assert run("preview", written(tmp_path, config), "-o", folder / "link.png").returncode == 0
+    assert (folder / "link.png").is_symlink() and Image.open(folder / "sheet.png").format == "PNG"
+
+
 # --- doctor
 
 
@@ -138,7 +151,9 @@ def test_doctor_names_what_is_wrong_and_what_to_do(config: dict[str, Any], tmp_p
 def test_doctor_fails_for_what_serve_would_refuse(config: dict[str, Any], tmp_path: Path, changes: list[str], row: str, why: str) -> None:
     done = run("doctor", written(tmp_path, config), *(part for change in changes for part in ("--set", change)))
     assert done.returncode == 3 and findings(done)[row] == "FAIL" and why in done.stdout
-    assert findings(done)["kernel"] == "ok", "the machine is checked as well"
+    found = findings(done)
+    assert found["kernel"] == "ok", "the machine is checked as well"
+    assert row == "directory" or not {"directory", "HTTP port"} & set(found), "nothing is said of keys that are unknown"
 
 
 def test_doctor_judges_the_memory_of_rings_as_check_does(tmp_path: Path) -> None:
@@ -157,7 +172,7 @@ def test_doctor_notes_a_running_server(start_server: ServerFactory, config: dict
     path = written(tmp_path, config)
     done = run("doctor", path)
     assert findings(done)["directory"] == "note" and "stop it first (`headrace drain`)" in done.stdout
-    assert "will run with" in (checked := run("check", path).stdout) and "once the running server has stopped" in checked
+    assert done.stdout.endswith("a server can run here, once the running server has stopped\n")
 
 
 def test_names_of_files_cannot_forge_lines_or_colors(config: dict[str, Any], tmp_path: Path, image_folder: Path) -> None:
@@ -170,9 +185,16 @@ def test_names_of_files_cannot_forge_lines_or_colors(config: dict[str, Any], tmp
     assert not re.search(r"^ok    forged", run("doctor", path).stdout, re.MULTILINE)
 
 
-def test_doctor_needs_no_configuration() -> None:
-    done = run("doctor")
-    assert done.returncode in (0, 3) and set(findings(done)) >= {"kernel", "CPUs", "memory", "open files", "threads", "huge pages", "GPU"}
+def test_doctor_needs_no_configuration(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    variables = {"HEADRACE_SERVER__DIRECTORY": str(tmp_path / "file" / "run"), "HEADRACE_SERVER__METRICS__PORT": "0"}
+    done = run("doctor", env={**os.environ, **variables, "HEADRACE_STREAMS__TRAIN__BATCH_SIZE": "3"})
+    found = findings(done)
+    assert set(found) >= {"kernel", "CPUs", "memory", "open files", "threads", "huge pages", "GPU"}
+    assert (done.returncode, found["directory"], found["HTTP port"]) == (3, "FAIL", "ok"), "the server's keys come from the environment"
+    assert str(tmp_path / "file") in done.stdout and "127.0.0.1:9464" not in done.stdout
+    wrong = findings(run("doctor", env={**os.environ, "HEADRACE_SERVER__METRICS__PORT": "many"}))
+    assert wrong["configuration"] == "FAIL" and "HTTP port" not in wrong
 
 
 # --- bench --advise

@@ -169,7 +169,7 @@ def test_check_and_ls_say_what_is_shared(start_server: Any, basic_config: dict[s
     assert re.search(r"client b: epoch 0, batch \d+, \d+ batches \(\d+\.\d s\) behind the foremost client", listed), listed
     checked = run("check", str(server.config))
     assert "streams floats, train share their first 2 transforms: their rows are decoded once" in checked
-    assert re.search(r"^  windows: up to \d+\.\d MB$", checked, re.MULTILINE)
+    assert re.search(r"^  windows: up to [\d.]+ [MG]B$", checked, re.MULTILINE)
 
 
 def test_check_says_which_streams_do_not_share_and_why(quiet_config: dict[str, Any], tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_check_says_which_streams_do_not_share_and_why(quiet_config: dict[str, A
     config = tmp_path / "headrace.yaml"
     config.write_text(yaml.safe_dump(quiet_config))
     checked = run("check", str(config))
-    assert re.search(r"warning: the window of these streams \(sharing.window\) has room for \d+ rows. Raise it to at least 40 rows \(\d\.\d MB\)", checked), checked
+    assert re.search(r"warning: the window of these streams \(sharing.window\) has room for \d+ rows. Raise it to at least 40 rows \(\d+\.\d KB\)", checked), checked
     apart = re.findall(r"^streams (\w+) and large share no rows: (.*)$", checked, re.MULTILINE)
     assert dict(apart) == {
         "no_window": "one of them sets `sharing.window: 0B`",

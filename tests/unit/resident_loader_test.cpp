@@ -259,7 +259,7 @@ TEST_F(ResidentLoaderTest, RefusesASetThatDoesNotFitWithItsSizes) {
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::kNotEnoughMemory);
   EXPECT_NE(
-      refused.error().message.find("stream 'train': its dataset of 53 samples needs 0.2 MB on scripted"),
+      refused.error().message.find("stream 'train': its dataset of 53 samples needs 163.3 KB on scripted"),
       std::string::npos)
       << refused.error().message;
 }

@@ -118,8 +118,7 @@ TEST(Segment, NamesNeededAndAvailableWhenMemoryIsShort) {
   const auto segment = Segment::create("test", std::size_t{1} << 55, ClientAccess::kReadOnly);
   ASSERT_FALSE(segment.has_value());
   EXPECT_EQ(segment.error().code, ErrorCode::kNotEnoughMemory);
-  EXPECT_NE(segment.error().message.find("needs 34359738368.0 MiB"), std::string::npos)
-      << segment.error().message;
+  EXPECT_NE(segment.error().message.find("needs 36028.80 TB"), std::string::npos) << segment.error().message;
   EXPECT_NE(segment.error().message.find("are left ("), std::string::npos) << segment.error().message;
 }
 
@@ -134,7 +133,9 @@ class Machine {
                                       mounted_group +
                                       " /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n");
   }
-  [[nodiscard]] MemoryHeadroom headroom() const { return memory_headroom(folder_.path().string()); }
+  [[nodiscard]] MemoryHeadroom headroom(std::uint64_t freed = 0) const {
+    return memory_headroom(folder_.path().string(), freed);
+  }
 
  private:
   TempFolder folder_;
@@ -187,6 +188,18 @@ TEST(MemoryHeadroom, FallsBackToTheMachinesAvailableMemory) {
   machine.write("/proc/meminfo", "MemTotal: 900 kB\nMemFree: 100 kB\nMemAvailable:   300 kB\n");
   EXPECT_EQ(machine.headroom().bytes, 300U * 1024);
   EXPECT_EQ(machine.headroom().limited_by, "MemAvailable");
+}
+
+TEST(MemoryHeadroom, GrowsByWhatAnotherProcessWillFreeUpToTheLimits) {
+  const Machine machine;
+  machine.write("/proc/meminfo", "MemTotal: 900 kB\nMemFree: 100 kB\nMemAvailable:   300 kB\n");
+  EXPECT_EQ(machine.headroom(100 * 1024).bytes, 400U * 1024);
+  EXPECT_EQ(machine.headroom(10'000'000).bytes, 900U * 1024) << "not more than the machine has";
+  machine.write_version_2("/", "/");
+  machine.write("/sys/fs/cgroup/memory.max", "10000\n");
+  machine.write("/sys/fs/cgroup/memory.current", "7000\n");
+  EXPECT_EQ(machine.headroom(2000).bytes, 5000U);
+  EXPECT_EQ(machine.headroom(10'000'000).bytes, 10000U) << "not more than the group may use";
 }
 
 TEST(MemoryHeadroom, KnowsTheAddressSpaceLimit) {

@@ -83,16 +83,16 @@ TEST(Findings, ACacheOfDecodedImagesIsProposedWithItsSize) {
   now["memory_available"] = 24'000'000'000;
   EXPECT_THAT(said(now, json::object(), 15),
               HasSubstr("or keep decoded images in memory: the source's `cache: {decoded: 2.2GB}` fits into "
-                        "the 24.0 GB that are available."));
+                        "the 24.00 GB that are available."));
   now["streams"]["train"]["decoded_cache_bytes"] = 770'010'000'000;
-  EXPECT_THAT(said(now, json::object(), 15), HasSubstr("would need 770.1GB, and 24.0 GB are available."));
+  EXPECT_THAT(said(now, json::object(), 15), HasSubstr("would need 770.1GB, and 24.00 GB are available."));
   now["streams"]["train"]["decoded_cache_bytes"] = 550'000;
   EXPECT_THAT(said(now, json::object(), 15), HasSubstr("`cache: {decoded: 0.1GB}`"));
   now["streams"]["train"]["decoded_cache_bytes"] = 2'140'000'000;
   now["memory_available"] = 1'000'000'000;
   EXPECT_THAT(said(now, json::object(), 15),
               HasSubstr("or pack the dataset as tiles (`headrace pack`); a cache of all decoded images would "
-                        "need 2.2GB, and 1.0 GB are available."));
+                        "need 2.2GB, and 1.00 GB are available."));
 }
 
 TEST(Findings, WorkersThatOnlyMovePixelsHaveNoStages) {

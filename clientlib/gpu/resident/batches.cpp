@@ -10,6 +10,7 @@
 
 #include "clientlib/base/contract.h"
 #include "clientlib/base/epoch_plan.h"
+#include "clientlib/base/human.h"
 #include "clientlib/client/resume.h"
 #include "clientlib/gpu/batch_source.h"
 #include "clientlib/gpu/resident/set.h"
@@ -81,9 +82,8 @@ struct ResidentBatches final : DeviceLoader::Source {
       if (options.uploading) return options.uploading(samples, info.samples);
       if (Clock::now() - told < kQuiet) return;
       told = Clock::now();
-      fmt::print(stderr, "headrace: stream '{}': uploaded {} of {} samples to {} ({:.1f} MB in all)\n",
-                 info.name, samples, info.samples, engine.device_name(),
-                 static_cast<double>(set->bytes()) / 1e6);
+      fmt::print(stderr, "headrace: stream '{}': uploaded {} of {} samples to {} ({} in all)\n", info.name,
+                 samples, info.samples, engine.device_name(), human_bytes(set->bytes()));
     });
   }
 

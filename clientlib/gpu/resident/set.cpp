@@ -5,6 +5,7 @@
 #include <thread>
 #include <utility>
 
+#include "clientlib/base/human.h"
 #include "clientlib/gpu/copy/ring_copy.h"
 #include "clientlib/wire/object_reader.h"
 
@@ -13,10 +14,6 @@ namespace {
 
 /// Time between two attempts to attach to the upload stream.
 constexpr std::chrono::milliseconds kPause{50};
-
-double megabytes(std::size_t bytes) {
-  return static_cast<double>(bytes) / 1e6;
-}
 
 }  // namespace
 
@@ -45,16 +42,16 @@ Result<ResidentSet> ResidentSet::allocate(const Stream& stream, const BatchLayou
     return fail(
         ErrorCode::kNotEnoughMemory,
         fmt::format(
-            "stream '{}': its dataset of {} samples needs {:.1f} MB on {}, and batches need {:.1f} MB: {}; "
+            "stream '{}': its dataset of {} samples needs {} on {}, and batches need {}: {}; "
             "free memory there, use fewer fields or samples, or leave `residence: gpu` out of the stream, so "
             "that batches come through the ring",
-            stream.info().name, stream.info().samples, megabytes(plan->bytes), device.name(),
-            megabytes(beside), why));
+            stream.info().name, stream.info().samples, human_bytes(plan->bytes), device.name(),
+            human_bytes(beside), why));
   };
   const auto room = device.room();
   if (!room) return fail(room.error());
   if (*room < plan->bytes || *room - plan->bytes < beside)
-    return too_large(fmt::format("{:.1f} MB are free", megabytes(*room)));
+    return too_large(fmt::format("{} are free", human_bytes(*room)));
   auto memory = engine.allocate(plan->bytes);
   if (!memory) return too_large(memory.error().message);
   plan->job.blocks_at_once = device.blocks_at_once(plan->job);
