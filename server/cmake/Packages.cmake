@@ -5,6 +5,17 @@ install(FILES "${headrace_SOURCE_DIR}/configs/systemd/headrace.service" DESTINAT
 install(FILES "${headrace_SOURCE_DIR}/configs/systemd/headrace.yaml" DESTINATION share/doc/headrace/examples COMPONENT service EXCLUDE_FROM_ALL)
 install(FILES "${headrace_SOURCE_DIR}/docker/packages.md" DESTINATION share/doc/headrace COMPONENT service EXCLUDE_FROM_ALL)
 install(DIRECTORY DESTINATION /etc/headrace COMPONENT service EXCLUDE_FROM_ALL)
+# Where each shell looks for the completions of a command.
+foreach(completion "bash;bash-completion/completions/headrace" "zsh;zsh/vendor-completions/_headrace"
+                   "fish;fish/vendor_completions.d/headrace.fish")
+  list(POP_FRONT completion shell)
+  get_filename_component(folder "${completion}" DIRECTORY)
+  get_filename_component(name "${completion}" NAME)
+  set(script "${headrace_BINARY_DIR}/completion.${shell}")
+  install(CODE "execute_process(COMMAND \"$<TARGET_FILE:headrace_cli>\" completion ${shell} OUTPUT_FILE \"${script}\" COMMAND_ERROR_IS_FATAL ANY)"
+          COMPONENT service EXCLUDE_FROM_ALL)
+  install(FILES "${script}" DESTINATION "share/${folder}" RENAME "${name}" COMPONENT service EXCLUDE_FROM_ALL)
+endforeach()
 foreach(package headrace headrace-dev)
   set(component service)
   if(package STREQUAL headrace-dev)
