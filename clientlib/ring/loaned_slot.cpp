@@ -21,23 +21,9 @@ LoanedSlot::~LoanedSlot() {
   if (ring_ != nullptr) ring_->abandon(std::move(*this));
 }
 
-std::byte* LoanedSlot::values(std::size_t field) const {
-  require(ring_ != nullptr && field < ring_->layout_.fields.size(), "a field of a slot that is not loaned");
-  return ring_->data_.data() + index_ * ring_->layout_.slot_stride +
-         ring_->layout_.fields[field].values_offset;
-}
-
-std::int64_t* LoanedSlot::offsets(std::size_t field) const {
-  require(ring_ != nullptr && field < ring_->layout_.fields.size(), "a field of a slot that is not loaned");
-  const std::uint64_t offset = ring_->layout_.fields[field].offsets_offset;
-  require(offset != 0, "a dense field has no offsets");
-  return reinterpret_cast<std::int64_t*>(ring_->data_.data() + index_ * ring_->layout_.slot_stride + offset);
-}
-
-RowDesc* LoanedSlot::rows() const {
-  require(ring_ != nullptr, "rows of a slot that is not loaned");
-  return reinterpret_cast<RowDesc*>(ring_->data_.data() + index_ * ring_->layout_.slot_stride +
-                                    ring_->layout_.rows_offset);
+SlotMemory LoanedSlot::memory() const {
+  require(ring_ != nullptr, "memory of a slot that is not loaned");
+  return {ring_->data_.data() + index_ * ring_->layout_.slot_stride, ring_->layout_};
 }
 
 }  // namespace headrace::ring

@@ -41,10 +41,10 @@ class LoanedSlot {
 
   [[nodiscard]] std::uint32_t index() const { return index_; }
   [[nodiscard]] std::uint64_t generation() const { return generation_; }
-  /// The start of a field's values. A dense row begins at `row_bytes * row`.
-  [[nodiscard]] std::byte* values(std::size_t field) const;
-  [[nodiscard]] std::int64_t* offsets(std::size_t field) const;  ///< ragged only
-  [[nodiscard]] RowDesc* rows() const;
+  [[nodiscard]] SlotMemory memory() const;
+  [[nodiscard]] std::byte* values(std::size_t field) const { return memory().values(field); }
+  [[nodiscard]] std::int64_t* offsets(std::size_t field) const { return memory().offsets(field); }
+  [[nodiscard]] RowDesc* rows() const { return memory().rows(); }
 
  private:
   friend class RingWriter;

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string_view>
 
+#include "clientlib/base/contract.h"
 #include "clientlib/ring/private_pages.h"
 
 namespace headrace::ring {
@@ -91,6 +92,27 @@ Result<SlotLayout> SlotLayout::plan(std::span<const FieldSpec> fields, std::uint
   if (layout.slot_stride > kLargest)
     return fail(ErrorCode::kInvalidArgument, "the fields together do not fit into memory");
   return layout;
+}
+
+std::byte* SlotMemory::values(std::size_t field) const {
+  require(field < layout_->fields.size(), "a field that a slot does not have");
+  return begin_ + layout_->fields[field].values_offset;
+}
+
+std::size_t SlotMemory::value_bytes(std::size_t field) const {
+  require(field < layout_->fields.size(), "a field that a slot does not have");
+  return layout_->fields[field].values_bytes;
+}
+
+std::int64_t* SlotMemory::offsets(std::size_t field) const {
+  require(field < layout_->fields.size(), "a field that a slot does not have");
+  const std::uint64_t offset = layout_->fields[field].offsets_offset;
+  require(offset != 0, "a dense field has no offsets");
+  return reinterpret_cast<std::int64_t*>(begin_ + offset);
+}
+
+RowDesc* SlotMemory::rows() const {
+  return reinterpret_cast<RowDesc*>(begin_ + layout_->rows_offset);
 }
 
 Result<FieldSpec> to_spec(const FieldDesc& desc) {

@@ -2,6 +2,7 @@
 // clients check it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -20,6 +21,23 @@ struct SlotLayout {
 
   /// kInvalidArgument: no field, a duplicate or malformed name, a negative or overflowing size.
   static Result<SlotLayout> plan(std::span<const FieldSpec> fields, std::uint32_t rows);
+};
+
+/// The memory of one slot: in the ring, or elsewhere with the same layout. A view.
+class SlotMemory {
+ public:
+  /// `layout` must outlive it; `begin` has layout.slot_stride bytes, aligned to a cache line.
+  SlotMemory(std::byte* begin, const SlotLayout& layout) : begin_(begin), layout_(&layout) {}
+
+  /// The start of a field's values. A dense row begins at `row_bytes * row`.
+  [[nodiscard]] std::byte* values(std::size_t field) const;
+  [[nodiscard]] std::size_t value_bytes(std::size_t field) const;  ///< of all values that fit
+  [[nodiscard]] std::int64_t* offsets(std::size_t field) const;    ///< ragged only
+  [[nodiscard]] RowDesc* rows() const;
+
+ private:
+  std::byte* begin_;
+  const SlotLayout* layout_;
 };
 
 /// Reads a field's description from a control segment. kBadMessage if an offset or size exceeds the segment.

@@ -119,7 +119,7 @@ void Engine::run(std::size_t index) {
 bool Engine::run_one(Worker& worker, RowScratch& scratch, std::unique_lock<std::mutex>& lock) {
   const std::uint64_t now = ring::monotonic_ns();
   pump_all(now);
-  const std::shared_ptr<FillJob> job = pick(now);
+  const auto [job, picked] = pick(now);
   collect_wakes(worker);
   if (!job) {
     if (worker.wakes.empty()) return false;
@@ -128,7 +128,8 @@ bool Engine::run_one(Worker& worker, RowScratch& scratch, std::unique_lock<std::
     lock.lock();
     return true;
   }
-  const bool brief = job->stream.run_ns() < kBriefNs;
+  Stream& stream = *picked;
+  const bool brief = stream.run_ns() < kBriefNs;
   if (worker.busy_since_ns == 0) worker.busy_since_ns = now;
   if (brief && now - worker.busy_since_ns > kBacklogNs) {
     worker.busy_since_ns = now;
@@ -141,9 +142,8 @@ bool Engine::run_one(Worker& worker, RowScratch& scratch, std::unique_lock<std::
   lock.unlock();
   wake_clients(worker);
   const auto index = static_cast<std::size_t>(
-      std::find_if(streams_.begin(), streams_.end(), [&](const auto& s) { return s.get() == &job->stream; }) -
+      std::find_if(streams_.begin(), streams_.end(), [&](const auto& s) { return s.get() == picked; }) -
       streams_.begin());
-  Stream& stream = job->stream;
   worker.slice_since_ns.store(now, std::memory_order_relaxed);
   bool completed = false;
   contain(stream, "could not make rows",
@@ -157,7 +157,7 @@ bool Engine::run_one(Worker& worker, RowScratch& scratch, std::unique_lock<std::
   return true;
 }
 
-std::shared_ptr<FillJob> Engine::pick(std::uint64_t now_ns) {
+Engine::Picked Engine::pick(std::uint64_t now_ns) {
   // Emptiest ring first; among equals, the stream that has had the least of the workers' time.
   struct Candidate {
     double fullness;
@@ -173,9 +173,9 @@ std::shared_ptr<FillJob> Engine::pick(std::uint64_t now_ns) {
     std::shared_ptr<FillJob> job;
     contain(*candidate->stream, "could not choose the next batch",
             [&] { job = candidate->stream->next_job(now_ns); });
-    if (job) return job;
+    if (job) return {std::move(job), candidate->stream};
   }
-  return nullptr;
+  return {};
 }
 
 void Engine::pump_all(std::uint64_t now_ns) {

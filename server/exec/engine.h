@@ -96,6 +96,10 @@ class Engine {
     };
     std::vector<Wake> wakes;  ///< clients to wake once the lock is released; kept to save allocations
   };
+  struct Picked {
+    std::shared_ptr<FillJob> job;
+    Stream* stream = nullptr;
+  };
   struct Kick {
     Engine& engine;
     Stream& stream;
@@ -108,11 +112,11 @@ class Engine {
   void run(std::size_t index);
   /// [lock] Works on one job's slices, with the lock released meanwhile. False: there was nothing to do.
   bool run_one(Worker& worker, RowScratch& scratch, std::unique_lock<std::mutex>& lock);
-  std::shared_ptr<FillJob> pick(std::uint64_t now_ns);  ///< [lock]
-  void pump_all(std::uint64_t now_ns);                  ///< [lock]
-  void collect_wakes(Worker& worker);                   ///< [lock]
-  static void wake_clients(Worker& worker);             ///< without the lock, which others would wait for
-  void kick();                                          ///< [lock] wakes one sleeping worker, if there is one
+  Picked pick(std::uint64_t now_ns);         ///< [lock] without a job: nothing to do
+  void pump_all(std::uint64_t now_ns);       ///< [lock]
+  void collect_wakes(Worker& worker);        ///< [lock]
+  static void wake_clients(Worker& worker);  ///< without the lock, which others would wait for
+  void kick();                               ///< [lock] wakes one sleeping worker, if there is one
   void ring_wake();
   /// [lock] Returns when there may be work: polls for a while if polling has paid off lately, then sleeps.
   void park(Worker& worker, RowScratch& scratch, std::unique_lock<std::mutex>& lock);

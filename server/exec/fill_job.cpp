@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
+#include <numeric>
 
 #include "clientlib/ring/futex.h"
-#include "server/exec/stream.h"
 
 namespace headrace::server::exec {
 namespace {
@@ -23,10 +23,23 @@ auto contain(std::uint64_t position, std::uint64_t epoch, F make) -> decltype(ma
 
 }  // namespace
 
+std::size_t bytes_per_row(const SampleMaker& maker) {
+  const auto& fields = maker.fields();
+  return std::accumulate(fields.begin(), fields.end(), std::size_t{0},
+                         [](std::size_t sum, const FieldSpec& field) { return sum + row_bytes(field); });
+}
+
+std::uint32_t rows_per_slice(const SampleMaker& maker, std::uint32_t batch_size) {
+  constexpr std::size_t kSliceBytes = 256 * 1024;
+  const auto rows =
+      static_cast<std::uint32_t>(std::clamp<std::size_t>(kSliceBytes / bytes_per_row(maker), 1, batch_size));
+  return maker.mixes() ? rows + rows % 2 : rows;  // partners are neighbors
+}
+
 bool FillJob::ready(std::uint32_t first) const {
   if (samples.empty() || first >= rows.rows) return true;
   const auto all = std::span(samples);
-  return stream.maker().read_ahead()->ready(all.subspan(first, end_of(first) - first));
+  return maker.read_ahead()->ready(all.subspan(first, end_of(first) - first));
 }
 
 bool FillJob::claim(std::uint32_t& first) {
@@ -43,7 +56,6 @@ bool FillJob::claim(std::uint32_t& first) {
 }
 
 void FillJob::aim(std::vector<FieldTarget>& out, std::uint32_t row) {
-  const SampleMaker& maker = stream.maker();
   out.resize(values.size());
   for (std::size_t f = 0; f < out.size(); ++f)
     out[f] = {.dense = values[f] + row * maker.ring_row_size(f),
@@ -58,23 +70,22 @@ void FillJob::describe(std::uint32_t row, std::uint64_t sample_index, bool repla
 
 std::uint64_t FillJob::bytes() const {
   std::uint64_t sum = 0;
-  for (std::size_t f = 0; f < values.size(); ++f) sum += rows.rows * stream.maker().ring_row_size(f);
+  for (std::size_t f = 0; f < values.size(); ++f) sum += rows.rows * maker.ring_row_size(f);
   return sum;
 }
 
 void FillJob::join_ragged() {
   for (RaggedField& field : ragged) {
-    const std::size_t value_size = stream.maker().row_size(field.field);
-    const auto capacity = static_cast<std::size_t>(field.capacity) * value_size;
+    const std::size_t value_size = maker.row_size(field.field);
     std::size_t at = 0;
     for (std::size_t row = 0; row < field.rows.size(); ++row) {
       const std::vector<std::uint8_t>& bytes = field.rows[row];
       field.offsets[row] = static_cast<std::int64_t>(at / value_size);
-      if (bytes.size() > capacity - at)
-        return stream.stop({ErrorCode::kInternal,
-                            fmt::format("field `{}`: a batch has more than the {} values that its source "
-                                        "announced",
-                                        stream.info().fields[field.field].name, field.capacity)});
+      if (bytes.size() > field.capacity - at)
+        return failure.stop({ErrorCode::kInternal,
+                             fmt::format("field `{}`: a batch has more than the {} values that its source "
+                                         "announced",
+                                         maker.fields()[field.field].name, field.capacity / value_size)});
       if (!bytes.empty()) std::memcpy(values[field.field] + at, bytes.data(), bytes.size());
       at += bytes.size();
     }
@@ -85,13 +96,12 @@ void FillJob::join_ragged() {
 Result<void> FillJob::mix(std::uint32_t first, RowScratch& scratch) {
   aim(scratch.targets, first);
   return contain(rows.first + first, key.cursor.epoch, [&] {
-    return stream.maker().mix_rows(order, key.cursor.epoch, scratch.placed, scratch.targets, scratch);
+    return maker.mix_rows(order, key.cursor.epoch, scratch.placed, scratch.targets, scratch);
   });
 }
 
 std::optional<Row> FillJob::make(std::uint32_t row, bool wait, RowScratch& scratch,
                                  metrics::StreamCounters& counters) {
-  const SampleMaker& maker = stream.maker();
   const std::uint64_t epoch = key.cursor.epoch, position = (rows.first + row) % maker.size();
   aim(scratch.targets, row);
   auto made = contain(position, epoch, [&]() -> Result<std::optional<Row>> {
@@ -100,7 +110,7 @@ std::optional<Row> FillJob::make(std::uint32_t row, bool wait, RowScratch& scrat
     return maker.make(order, epoch, position, scratch.targets, scratch, counters);
   });
   if (!made) {
-    stream.stop(made.error());
+    failure.stop(made.error());
     return std::nullopt;
   }
   if (*made) describe(row, (*made)->sample_index, (*made)->replaced);
@@ -109,21 +119,20 @@ std::optional<Row> FillJob::make(std::uint32_t row, bool wait, RowScratch& scrat
 
 bool FillJob::finish(std::uint32_t count) {
   if (done.fetch_add(count, std::memory_order_acq_rel) + count != rows.rows) return false;
-  if (const auto lost = stream.maker().fault()) stream.stop(*lost);
-  if (!stream.failed()) join_ragged();
+  if (const auto lost = maker.fault()) failure.stop(*lost);
+  if (!failure.failed()) join_ragged();
   return true;
 }
 
 bool FillJob::make_slice(std::uint32_t first, RowScratch& scratch, metrics::StreamCounters& counters) {
-  const SampleMaker& maker = stream.maker();
   const std::uint32_t last = end_of(first);
   const std::size_t deferred = scratch.deferred.size();
   scratch.placed.clear();
   aim(scratch.targets, first);
-  const auto made = stream.failed() ? std::span<const SliceRow>()
-                                    : maker.make_slice(order, key.cursor.epoch, rows.first + first,
-                                                       last - first, scratch.targets, scratch, counters);
-  for (std::uint32_t i = first; i < last && !stream.failed(); ++i) {
+  const auto made = failure.failed() ? std::span<const SliceRow>()
+                                     : maker.make_slice(order, key.cursor.epoch, rows.first + first,
+                                                        last - first, scratch.targets, scratch, counters);
+  for (std::uint32_t i = first; i < last && !failure.failed(); ++i) {
     std::int64_t label = 0;
     if (!made.empty() && made[i - first].made) {
       describe(i, made[i - first].sample_index, false);
@@ -132,25 +141,25 @@ bool FillJob::make_slice(std::uint32_t first, RowScratch& scratch, metrics::Stre
       // Rows that are mixed are needed together.
       const auto row = make(i, maker.mixes(), scratch, counters);
       if (!row) {
-        if (!stream.failed()) scratch.deferred.push_back(i);
+        if (!failure.failed()) scratch.deferred.push_back(i);
         continue;
       }
       label = row->label;
     }
     if (maker.mixes()) scratch.placed.push_back({(rows.first + i) % maker.size(), label});
   }
-  if (maker.mixes() && !stream.failed()) {
-    if (auto mixed = mix(first, scratch); !mixed) stream.stop(mixed.error());
+  if (maker.mixes() && !failure.failed()) {
+    if (auto mixed = mix(first, scratch); !mixed) failure.stop(mixed.error());
   }
-  if (stream.streamed()) transform::Scratch::finish_streaming();
+  if (streamed) transform::Scratch::finish_streaming();
   return finish(last - first - static_cast<std::uint32_t>(scratch.deferred.size() - deferred));
 }
 
 bool FillJob::make_deferred(RowScratch& scratch, metrics::StreamCounters& counters) {
   if (scratch.deferred.empty()) return false;
   for (const std::uint32_t row : scratch.deferred)
-    if (!stream.failed()) make(row, true, scratch, counters);
-  if (stream.streamed()) transform::Scratch::finish_streaming();
+    if (!failure.failed()) make(row, true, scratch, counters);
+  if (streamed) transform::Scratch::finish_streaming();
   return finish(static_cast<std::uint32_t>(scratch.deferred.size()));
 }
 
@@ -168,7 +177,7 @@ bool FillJob::make_slices(RowScratch& scratch, metrics::StreamCounters& counters
 
 bool FillJob::work(RowScratch& scratch, metrics::StreamCounters& counters, std::uint64_t until_ns) {
   scratch.deferred.clear();
-  scratch.pixels.set_streamed(stream.streamed());
+  scratch.pixels.set_streamed(streamed);
   if (make_slices(scratch, counters, until_ns)) return true;
   const std::uint64_t begin = ring::monotonic_ns();
   const bool completed = make_deferred(scratch, counters);

@@ -1,5 +1,5 @@
-// The work of filling one slot. Workers claim slices of its rows through an atomic, so that a batch spreads
-// over the free workers without a queue item per sample.
+// The work of making one batch, in a slot of a ring or in private memory. Workers claim slices of its rows
+// through an atomic, so that a batch spreads over the free workers without a queue item per sample.
 #pragma once
 
 #include <algorithm>
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "clientlib/ring/ring_writer.h"
+#include "server/exec/failure.h"
 #include "server/exec/sample_maker.h"
 #include "server/publish/ledger.h"
 #include "server/sampler/order.h"
@@ -17,31 +18,44 @@
 
 namespace headrace::server::exec {
 
-class Stream;
+/// What the jobs of a stream have in common. All references must outlive them.
+struct FillRules {
+  const SampleMaker& maker;
+  Failure& failure;         ///< an error ends all jobs that share it
+  std::uint32_t slice = 1;  ///< rows that a worker claims at once; even where rows are mixed
+  bool streamed = false;    ///< see Stream::streamed()
+};
+
+/// Bytes of a finished row; of a ragged field, one value counts.
+[[nodiscard]] std::size_t bytes_per_row(const SampleMaker& maker);
+
+/// A slice that keeps a worker busy for long enough.
+[[nodiscard]] std::uint32_t rows_per_slice(const SampleMaker& maker, std::uint32_t batch_size);
 
 /// Thread safety: immutable except for the two atomics; shared by the workers that claim from it.
 struct FillJob {
   /// `expected`: each row's sample, if the stream prefetches samples. `others_need`: see
   /// keep_unless.
-  FillJob(Stream& owner, ring::LoanedSlot loan, const publish::BatchKey& batch,
+  /// `memory` must outlive the job.
+  FillJob(const FillRules& rules, const ring::SlotMemory& memory, const publish::BatchKey& batch,
           const sampler::BatchRows& batch_rows, const sampler::EpochOrder& epoch_order,
-          std::uint32_t rows_per_slice, const SampleMaker& maker, std::vector<std::uint64_t> expected,
-          std::optional<RowWindow::Lanes> others_need)
-      : stream(owner),
+          std::vector<std::uint64_t> expected = {}, std::optional<RowWindow::Lanes> others_need = {})
+      : maker(rules.maker),
+        failure(rules.failure),
+        streamed(rules.streamed),
         key(batch),
         rows(batch_rows),
         order(epoch_order),
-        slice(rows_per_slice),
+        slice(rules.slice),
         lead(maker.mixes() ? batch_rows.first % 2 : 0),
         samples(std::move(expected)),
         keep_unless(others_need),
-        slot(std::move(loan)),
-        descs(slot->rows()) {
+        descs(memory.rows()) {
     for (const FieldSpec& field : maker.fields()) {
       const std::size_t f = values.size();
-      values.push_back(slot->values(f));
+      values.push_back(memory.values(f));
       if (field.kind == FieldKind::kRagged)
-        ragged.push_back({f, slot->offsets(f), field.ragged_capacity, {}});
+        ragged.push_back({f, memory.offsets(f), memory.value_bytes(f), {}});
     }
     for (RaggedField& field : ragged) field.rows.resize(rows.rows);
   }
@@ -50,11 +64,13 @@ struct FillJob {
   struct RaggedField {
     std::size_t field;
     std::int64_t* offsets;
-    std::int64_t capacity;
+    std::size_t capacity;  ///< bytes
     std::vector<std::vector<std::uint8_t>> rows;
   };
 
-  Stream& stream;
+  const SampleMaker& maker;
+  Failure& failure;
+  const bool streamed;
   const publish::BatchKey key;
   const sampler::BatchRows rows;
   const sampler::EpochOrder order;
@@ -64,7 +80,8 @@ struct FillJob {
   const std::vector<std::uint64_t> samples;
   /// Others than these lanes need the rows, too: they go into the stream's RowWindow. nullopt: nobody does.
   const std::optional<RowWindow::Lanes> keep_unless;
-  /// Moved out by the worker that completes the job; other workers use the pointers below.
+  /// Has the memory, if that is a slot of a ring. Moved out by the worker that completes the job; other
+  /// workers use the pointers below.
   std::optional<ring::LoanedSlot> slot;
   std::vector<std::byte*> values;  ///< the batch's first row of each field
   std::vector<RaggedField> ragged;

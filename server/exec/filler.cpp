@@ -1,6 +1,5 @@
 #include "server/exec/filler.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "clientlib/base/thrown.h"
@@ -8,26 +7,13 @@
 #include "server/exec/stream.h"
 
 namespace headrace::server::exec {
-namespace {
-
-constexpr std::size_t kSliceBytes = 256 * 1024;
-
-std::uint32_t rows_per_slice(const Stream& stream) {
-  const auto rows = static_cast<std::uint32_t>(
-      std::clamp<std::size_t>(kSliceBytes / bytes_per_row(stream.info()), 1, stream.info().batch_size));
-  return stream.maker().mixes() ? rows + rows % 2 : rows;  // partners are neighbors
-}
-
-}  // namespace
-
-Filler::Filler(Stream& stream, const SampleMaker& maker, ring::RingWriter& ring, Supply& supply, Lanes& lanes)
+Filler::Filler(Stream& stream, const FillRules& rules, ring::RingWriter& ring, Supply& supply, Lanes& lanes)
     : stream_(stream),
-      maker_(maker),
+      rules_(rules),
       ring_(ring),
       supply_(supply),
       lanes_(lanes),
-      look_ahead_(maker, lanes),
-      slice_(rows_per_slice(stream)) {}
+      look_ahead_(rules.maker, lanes) {}
 
 std::shared_ptr<FillJob> Filler::next_job(std::uint64_t now_ns) {
   for (const auto& job : jobs_)
@@ -65,10 +51,12 @@ std::shared_ptr<FillJob> Filler::start_job(const publish::Ledger::Fill& fill) tr
   const Lane& lane = lanes_.all()[fill.lane];
   const Cursor& cursor = fill.key.cursor;
   const sampler::BatchRows rows = lane.group->plan->rows(cursor.origin, cursor.batch, lane.rank);
-  auto job = std::make_shared<FillJob>(stream_, ring_.loan(fill.slot), fill.key, rows,
-                                       maker_.order(cursor.epoch), slice_, maker_,
-                                       look_ahead_.expect(fill, rows), lanes_.others_need(fill, rows));
-  jobs_.push_back(job);  // the last step that may throw: before it, ~FillJob abandons the slot
+  ring::LoanedSlot slot = ring_.loan(fill.slot);
+  auto job =
+      std::make_shared<FillJob>(rules_, slot.memory(), fill.key, rows, rules_.maker.order(cursor.epoch),
+                                look_ahead_.expect(fill, rows), lanes_.others_need(fill, rows));
+  jobs_.push_back(job);  // the last step that may throw: before it, ~LoanedSlot abandons the slot
+  job->slot = std::move(slot);
   supply_.started(cursor);
   stream_.status().started(lane.rank);
   return job;

@@ -17,10 +17,12 @@
 
 namespace headrace::server::exec {
 
+class Stream;
+
 class Filler {
  public:
   /// All references must outlive it.
-  Filler(Stream& stream, const SampleMaker& maker, ring::RingWriter& ring, Supply& supply, Lanes& lanes);
+  Filler(Stream& stream, const FillRules& rules, ring::RingWriter& ring, Supply& supply, Lanes& lanes);
 
   /// The oldest job that has unclaimed rows with their samples read, or else a new one for the lane with the
   /// emptiest ring. Null: nothing to do, or streams that share rows wait for clients (Lanes::holds_back()).
@@ -37,12 +39,11 @@ class Filler {
   void end_blocked(std::uint64_t now_ns);
 
   Stream& stream_;
-  const SampleMaker& maker_;
+  const FillRules rules_;
   ring::RingWriter& ring_;
   Supply& supply_;
   Lanes& lanes_;
   LookAhead look_ahead_;
-  const std::uint32_t slice_;  ///< rows that a worker claims at once
   std::deque<std::shared_ptr<FillJob>> jobs_;
   std::uint64_t blocked_since_ns_ = 0, blocked_total_ns_ = 0, last_batch_ns_ = 0;
 };

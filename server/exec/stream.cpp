@@ -2,8 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <numeric>
 #include <utility>
+
+#include "server/log/log.h"
 
 namespace headrace::server::exec {
 namespace {
@@ -19,22 +20,20 @@ std::unique_ptr<FedSupply> fed_supply_of(const StreamSetup& setup) {
 
 }  // namespace
 
-std::size_t bytes_per_row(const StreamInfo& info) {
-  return std::accumulate(info.fields.begin(), info.fields.end(), std::size_t{0},
-                         [](std::size_t sum, const FieldSpec& field) { return sum + row_bytes(field); });
-}
-
 Stream::Stream(StreamSetup setup, std::unique_ptr<ring::RingWriter> ring)
     : setup_(std::move(setup)),
       // Not for streams that mix rows: the mix reads the rows again soon, from the cache.
-      streamed_(!setup_.maker->mixes() && bytes_per_row(setup_.info) * setup_.info.batch_size >
+      streamed_(!setup_.maker->mixes() && bytes_per_row(*setup_.maker) * setup_.info.batch_size >
                                               kBeyondCaches / publish::Ledger::slots_needed(setup_.ledger)),
       ring_(std::move(ring)),
-      status_(setup_.info.name, *ring_, *setup_.maker),
+      failure_([this](const Error& reason) { announce_stop(reason); }),
+      status_(setup_.info.name, failure_, *ring_, *setup_.maker),
       fed_(fed_supply_of(setup_)),
       lanes_(setup_.info, {setup_.ledger, setup_.wait_for, setup_.wait_timeout, setup_.patience}, *ring_,
              supply(), status_, *setup_.maker, setup_.gate ? setup_.gate : std::make_shared<StartGate>()),
-      filler_(*this, *setup_.maker, *ring_, supply(), lanes_) {
+      filler_(*this,
+              {*setup_.maker, failure_, rows_per_slice(*setup_.maker, setup_.info.batch_size), streamed_},
+              *ring_, supply(), lanes_) {
   publish_figures();
 }
 
@@ -74,15 +73,15 @@ Result<void> Stream::make_room(std::uint32_t clients) const {
   return room;
 }
 
-void Stream::stop(const Error& reason) {
-  if (!status_.stop(reason)) return;
+void Stream::announce_stop(const Error& reason) const {
+  log::error("stream `{}` stopped, until the server is restarted: {}", info().name, reason.to_string());
   if (auto* const reads = maker().read_ahead()) reads->clear();
 }
 
 void Stream::stop_after(const char* doing, const char* error) noexcept try {
   stop({ErrorCode::kInternal, fmt::format("{}: {}", doing, error)});
 } catch (const std::exception&) {
-  status_.mark_failed();  // no memory for a message: stop without one
+  failure_.mark();  // no memory for a message: stop without one
 }
 
 void Stream::publish_figures() {

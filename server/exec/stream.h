@@ -34,8 +34,6 @@ struct StreamSetup {
   std::shared_ptr<source::Feed> feed;
 };
 
-[[nodiscard]] std::size_t bytes_per_row(const StreamInfo& info);
-
 /// The options of the ring that serves this number of clients.
 [[nodiscard]] ring::RingWriter::Options ring_options(const StreamSetup& setup, std::uint32_t clients);
 
@@ -61,7 +59,7 @@ class Stream {
   [[nodiscard]] const std::shared_ptr<source::Feed>& feed() const { return setup_.feed; }
 
   /// Stops the stream for good; the first reason is kept.
-  void stop(const Error& reason);
+  void stop(const Error& reason) { failure_.stop(reason); }
   /// stop() after an exception, with the message "DOING: ERROR".
   void stop_after(const char* doing, const char* error) noexcept;
   [[nodiscard]] bool failed() const { return status_.failed(); }
@@ -102,11 +100,13 @@ class Stream {
 
  private:
   explicit Stream(StreamSetup setup, std::unique_ptr<ring::RingWriter> ring);
+  void announce_stop(const Error& reason) const;
   [[nodiscard]] Supply& supply() { return fed_ ? *fed_ : endless_; }
 
   const StreamSetup setup_;
   const bool streamed_;
   const std::unique_ptr<ring::RingWriter> ring_;
+  Failure failure_;
   StreamStatus status_;
   Supply endless_;                        ///< used if there is no feed
   const std::unique_ptr<FedSupply> fed_;  ///< null: there is no feed

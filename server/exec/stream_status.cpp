@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "clientlib/ring/futex.h"
-#include "server/log/log.h"
 
 namespace headrace::server::exec {
 namespace {
@@ -23,26 +22,18 @@ std::optional<double> seconds_per_position(const LaneFigures& lane, const sample
 
 }  // namespace
 
-StreamStatus::StreamStatus(std::string stream, const ring::RingWriter& ring, const SampleMaker& maker)
+StreamStatus::StreamStatus(std::string stream, const Failure& failure, const ring::RingWriter& ring,
+                           const SampleMaker& maker)
     : stream_(std::move(stream)),
+      failure_(failure),
       ring_(ring),
       maker_(maker),
       lanes_(ring.lane_count()),
       clients_(ring.lane_count()) {}
 
-bool StreamStatus::stop(const Error& reason) {
-  const std::scoped_lock lock(failure_mutex_);
-  if (failed()) return false;
-  failure_ = reason;
-  mark_failed();
-  log::error("stream `{}` stopped, until the server is restarted: {}", stream_, reason.to_string());
-  return true;
-}
-
 Error StreamStatus::failure() const {
-  const std::scoped_lock lock(failure_mutex_);
   return Error{ErrorCode::kStreamFailed, fmt::format("stream `{}` stopped, until the server is restarted: {}",
-                                                     stream_, failure_.to_string())};
+                                                     stream_, failure_.reason().to_string())};
 }
 
 std::uint64_t StreamStatus::blocked_ns(const StreamFigures& figures, std::uint64_t now_ns) const {

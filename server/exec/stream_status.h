@@ -16,6 +16,7 @@
 #include "clientlib/wire/protocol.h"
 #include "headrace/cursor.h"
 #include "headrace/error.h"
+#include "server/exec/failure.h"
 #include "server/exec/published.h"
 #include "server/exec/sample_maker.h"
 #include "server/publish/ledger.h"
@@ -74,13 +75,12 @@ class StreamStatus {
  public:
   static constexpr std::uint32_t kRanksCounted = 1024;  ///< started_by_rank() leaves out higher ranks
 
-  StreamStatus(std::string stream, const ring::RingWriter& ring, const SampleMaker& maker);
+  /// All references must outlive it.
+  StreamStatus(std::string stream, const Failure& failure, const ring::RingWriter& ring,
+               const SampleMaker& maker);
 
   // --- failure
-  /// Stops the stream for good. False: it had stopped before; the first reason is kept.
-  bool stop(const Error& reason);
-  void mark_failed() noexcept { failed_.store(true, std::memory_order_release); }  ///< without a reason
-  [[nodiscard]] bool failed() const { return failed_.load(std::memory_order_acquire); }
+  [[nodiscard]] bool failed() const { return failure_.failed(); }
   [[nodiscard]] Error failure() const;
 
   // --- figures
@@ -121,11 +121,9 @@ class StreamStatus {
 
  private:
   const std::string stream_;
+  const Failure& failure_;
   const ring::RingWriter& ring_;
   const SampleMaker& maker_;
-  std::atomic<bool> failed_{false};
-  mutable std::mutex failure_mutex_;
-  Error failure_;
   Published<StreamFigures> figures_;
   mutable std::atomic<std::uint64_t> blocked_reported_{0};
   std::vector<Published<LaneFigures>> lanes_;
