@@ -20,15 +20,15 @@ struct Figures {
   std::optional<cache::IdleTiler::Counts> tiles;
 };
 
-std::vector<Figures> figures_of(const CachesInUse& caches) {
+std::vector<Figures> figures_of(const assembly::CachesInUse& caches) {
   std::vector<Figures> all;
-  for (const CacheUse& use : caches.memory) {
+  for (const assembly::CacheUse& use : caches.memory) {
     const auto counts = use.arena->counts();
     all.push_back({use.source, use.kind, counts.hits, counts.misses, use.arena->used(), use.arena->budget(),
                    counts.samples, std::nullopt, std::nullopt});
     if (use.tiler) all.back().tiles = use.tiler->counts();
   }
-  for (const DiskCacheUse& use : caches.disk) {
+  for (const assembly::DiskCacheUse& use : caches.disk) {
     const auto counts = use.cache->counts();
     all.push_back({use.source, "disk", counts.hits, counts.misses, counts.bytes, counts.budget, std::nullopt,
                    counts, std::nullopt});
@@ -38,7 +38,7 @@ std::vector<Figures> figures_of(const CachesInUse& caches) {
 
 }  // namespace
 
-void add_caches(Families& families, const CachesInUse& caches) {
+void add_caches(Families& families, const assembly::CachesInUse& caches) {
   const std::vector<Figures> all = figures_of(caches);
   const auto family = [&](const char* name, const char* help, MetricType type, auto value) {
     MetricFamily made{name, help, type, {}};
@@ -92,7 +92,7 @@ void add_caches(Families& families, const CachesInUse& caches) {
           MetricType::Gauge, [](const Disk& disk) { return std::uint64_t{disk.full}; });
 }
 
-nlohmann::json caches_as_json(const CachesInUse& caches) {
+nlohmann::json caches_as_json(const assembly::CachesInUse& caches) {
   nlohmann::json all = nlohmann::json::array();
   for (const Figures& of : figures_of(caches)) {
     all.push_back({{"source", of.source},

@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "server/assembly/caches.h"
+#include "server/assembly/open_source.h"
 #include "server/exec/engine.h"
-#include "server/session/caches.h"
-#include "server/session/open_source.h"
 #include "server/session/sessions.h"
 #include "server/session/sharing_watch.h"
 
@@ -20,8 +20,8 @@ namespace headrace::server::session {
 class Collector : public prometheus::Collectable {
  public:
   /// `engine` and `sharing` must outlive it.
-  Collector(const exec::Engine& engine, const WatchedGroups& sharing, CachesInUse caches,
-            std::vector<RemoteUse> remotes = {})
+  Collector(const exec::Engine& engine, const WatchedGroups& sharing, assembly::CachesInUse caches,
+            std::vector<assembly::RemoteUse> remotes = {})
       : engine_(engine), sharing_(sharing), caches_(std::move(caches)), remotes_(std::move(remotes)) {}
 
   [[nodiscard]] std::vector<prometheus::MetricFamily> Collect() const override;
@@ -40,8 +40,8 @@ class Collector : public prometheus::Collectable {
 
   const exec::Engine& engine_;
   const WatchedGroups& sharing_;
-  const CachesInUse caches_;
-  const std::vector<RemoteUse> remotes_;
+  const assembly::CachesInUse caches_;
+  const std::vector<assembly::RemoteUse> remotes_;
   metrics::Count bad_messages_;
 };
 

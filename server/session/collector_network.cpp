@@ -10,7 +10,7 @@ std::vector<prometheus::MetricFamily> Collector::with_network(
   const auto each = [&](const char* name, const char* help, auto value) {
     prometheus::MetricFamily& family =
         families.emplace_back(prometheus::MetricFamily{name, help, prometheus::MetricType::Counter, {}});
-    for (const RemoteUse& use : remotes_) {
+    for (const assembly::RemoteUse& use : remotes_) {
       prometheus::ClientMetric metric;
       metric.label = {{"source", use.source}};
       metric.counter.value = static_cast<double>(value(use.remote->counts()));

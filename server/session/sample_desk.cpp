@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t kMostOpen = 4;
 
-Answer refuse(const Error& error) {
+Answer refusal(const Error& error) {
   return {tl::make_unexpected(error), {}};
 }
 
@@ -90,7 +90,7 @@ Answer SampleDesk::make(const Question& question) try {
   const wire::SampleRequest& request = question.request;
   const exec::SampleMaker& maker = engine_.stream(question.stream).maker();
   const auto shown = exec::show_row(maker, request.epoch, request.index, scratch_);
-  if (!shown) return refuse(shown.error());
+  if (!shown) return refusal(shown.error());
   wire::SampleReply reply;
   reply.sample_index = shown->row.sample_index;
   reply.name = shown->explanation.name;
@@ -100,10 +100,10 @@ Answer SampleDesk::make(const Question& question) try {
   reply.parameters = nlohmann::json::parse(shown->explanation.parameters);
   if (request.picture.empty()) return {wire::to_json(reply), shown->fields->bytes()};
   auto file = status::png_of_row(maker, request.picture, *shown);
-  if (!file) return refuse(file.error());
+  if (!file) return refusal(file.error());
   return {wire::to_json(reply), std::move(*file)};
 } catch (const std::exception& error) {
-  return refuse({ErrorCode::kInternal, fmt::format("sample {} of stream `{}`: {}", question.request.index,
+  return refusal({ErrorCode::kInternal, fmt::format("sample {} of stream `{}`: {}", question.request.index,
                                                    question.request.stream, error.what())});
 }
 

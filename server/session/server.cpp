@@ -18,11 +18,11 @@
 #include "clientlib/base/human.h"
 #include "clientlib/base/stop_signals.h"
 #include "clientlib/ring/futex.h"
+#include "server/assembly/assemble.h"
 #include "server/log/barrier.h"
 #include "server/log/log.h"
 #include "server/placement/apply.h"
 #include "server/session/admission.h"
-#include "server/session/assemble.h"
 #include "server/session/descriptors.h"
 
 namespace headrace::server::session {
@@ -32,15 +32,15 @@ constexpr int kTickMs = 250;
 /// /healthz fails when the last periodic check is older.
 constexpr std::uint64_t kHangs = 10'000'000'000;
 
-/// Like assemble(), but a stop signal ends it while it waits for the network.
-Result<Assembly> assemble_until_stopped(const config::Config& config, std::stop_source& reads) {
+/// Like assembly::assemble(), but a stop signal ends it while it waits for the network.
+Result<assembly::Assembly> assemble_until_stopped(const config::Config& config, std::stop_source& reads) {
   const std::jthread watch([&reads](const std::stop_token& done) {
     while (!done.stop_requested()) {
       if (stop_is_pending()) reads.request_stop();
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
   });
-  return assemble(config, reads.get_token());
+  return assembly::assemble(config, reads.get_token());
 }
 
 std::uint64_t nanoseconds(std::chrono::milliseconds time) {
@@ -113,9 +113,10 @@ Result<std::unique_ptr<Server>> Server::build(const config::Config& config) {
   auto assembly = assemble_until_stopped(config, reads);
   if (!assembly) return tl::make_unexpected(assembly.error());
   std::vector<std::unique_ptr<exec::Stream>> streams;
-  if (const std::string lacking = short_of_memory(*assembly); !lacking.empty()) log::warn("{}", lacking);
+  if (const std::string lacking = assembly::short_of_memory(*assembly); !lacking.empty())
+    log::warn("{}", lacking);
   for (exec::StreamSetup& setup : assembly->streams) {
-    const auto size = ring_size(setup);
+    const auto size = assembly::ring_size(setup);
     if (!size) return tl::make_unexpected(size.error());
     // Log it first: touching all pages of a large ring takes a while.
     log::info("stream `{}`: {} samples, batches of {}, ring: {}", setup.info.name, setup.info.samples,
@@ -124,7 +125,7 @@ Result<std::unique_ptr<Server>> Server::build(const config::Config& config) {
     if (!stream) return tl::make_unexpected(stream.error());
     streams.push_back(std::move(*stream));
   }
-  for (const SharingGroup& group : assembly->sharing) {
+  for (const assembly::SharingGroup& group : assembly->sharing) {
     if (!group.window) continue;
     log::info("stream{} `{}`: a window of up to {} keeps decoded rows for {} (sharing.window)",
               group.streams.size() == 1 ? "" : "s", fmt::join(group.streams, "`, `"),
@@ -135,17 +136,17 @@ Result<std::unique_ptr<Server>> Server::build(const config::Config& config) {
   // Before libzmq, which aborts if it gets none.
   if (auto enough = check_descriptors(); !enough) return fail(enough.error());
   // The rings are allocated by now, each for one client.
-  if (auto fits = check_memory(*assembly, 0); !fits) return tl::make_unexpected(fits.error());
+  if (auto fits = assembly::check_memory(*assembly, 0); !fits) return tl::make_unexpected(fits.error());
 
   auto server = std::unique_ptr<Server>(new Server(config.server, std::move(*directory)));
   Server* const raw = server.get();
   server->reads_ = std::move(reads);
   std::vector<std::shared_ptr<cache::IdleTiler>> tilers;
-  for (const CacheUse& use : assembly->caches.memory)
+  for (const assembly::CacheUse& use : assembly->caches.memory)
     if (use.tiler) tilers.push_back(use.tiler);
   server->engine_ = std::make_unique<exec::Engine>(std::move(streams), config.server.threads,
                                                    std::move(placement), std::move(tilers));
-  for (SharingGroup& group : assembly->sharing) {
+  for (assembly::SharingGroup& group : assembly->sharing) {
     const auto stream = server->engine_->find(group.streams.front());
     const bool broadcast = server->engine_->stream(*stream).info().delivery == Delivery::kBroadcast;
     server->sharing_.push_back(std::make_unique<WatchedGroup>(std::move(group), broadcast));

@@ -13,6 +13,7 @@
 
 #include "clientlib/ring/unique_fd.h"
 #include "headrace/error.h"
+#include "server/assembly/share_rows.h"
 #include "server/config/config.h"
 #include "server/exec/engine.h"
 #include "server/metrics/http.h"
@@ -22,7 +23,6 @@
 #include "server/session/feeder.h"
 #include "server/session/service_manager.h"
 #include "server/session/sessions.h"
-#include "server/session/share_rows.h"
 #include "server/session/sharing_watch.h"
 #include "server/status/status.h"
 

@@ -131,7 +131,7 @@ std::optional<std::string> SharingWatch::check(std::uint64_t now_ns, const Figur
   return warning;
 }
 
-SharingWatch::Figures sharing_figures(const exec::Engine& engine, const SharingGroup& group) {
+SharingWatch::Figures sharing_figures(const exec::Engine& engine, const assembly::SharingGroup& group) {
   SharingWatch::Figures out;
   if (group.window) {
     out.foremost = group.window->foremost();

@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "server/assembly/share_rows.h"
 #include "server/exec/engine.h"
-#include "server/session/share_rows.h"
 
 namespace headrace::server::session {
 
@@ -36,7 +36,7 @@ class SharingWatch {
     std::vector<Job> jobs;                      ///< that are attached
   };
 
-  /// The streams of a SharingGroup. `broadcast`: there is one, and its clients get every batch.
+  /// The streams of an assembly::SharingGroup. `broadcast`: there is one, and its clients get every batch.
   SharingWatch(const std::vector<std::string>& streams, bool broadcast);
 
   /// Every 30 s, compares the figures with the previous ones. Returns a warning if the same jobs stayed
@@ -76,14 +76,14 @@ class SharingWatch {
 
 /// A group with its watch.
 struct WatchedGroup {
-  WatchedGroup(SharingGroup sharing, bool broadcast)
+  WatchedGroup(assembly::SharingGroup sharing, bool broadcast)
       : group(std::move(sharing)), watch(group.streams, broadcast) {}
-  SharingGroup group;
+  assembly::SharingGroup group;
   SharingWatch watch;
 };
 using WatchedGroups = std::vector<std::unique_ptr<WatchedGroup>>;
 
 /// The current figures of a group's streams.
-SharingWatch::Figures sharing_figures(const exec::Engine& engine, const SharingGroup& group);
+SharingWatch::Figures sharing_figures(const exec::Engine& engine, const assembly::SharingGroup& group);
 
 }  // namespace headrace::server::session

@@ -6,9 +6,9 @@
 
 #include "clientlib/base/human.h"
 #include "clientlib/ring/segment.h"
+#include "server/assembly/assemble.h"
 #include "server/exec/engine.h"
 #include "server/placement/placement.h"
-#include "server/session/assemble.h"
 #include "server/verbs/check_notes.h"
 #include "server/verbs/dataset.h"
 #include "server/verbs/fitness.h"
@@ -27,11 +27,11 @@ struct CheckArguments {
 };
 
 /// Describes each stream, and tries its samples.
-void check_streams(Told& told, const session::Assembly& assembly, const config::Config& config, bool all) {
+void check_streams(Told& told, const assembly::Assembly& assembly, const config::Config& config, bool all) {
   nlohmann::json streams = nlohmann::json::array();
   for (const exec::StreamSetup& setup : assembly.streams) {
     const StreamInfo& info = setup.info;
-    const auto ring = session::ring_size(setup);
+    const auto ring = assembly::ring_size(setup);
     if (!ring) {
       told.error(ring.error());
       continue;
@@ -56,7 +56,7 @@ void check_streams(Told& told, const session::Assembly& assembly, const config::
 void check_configuration(Told& told, const CheckArguments& arguments) {
   const auto config = arguments.config.load();
   if (!config) return told.error(config.error());
-  const auto assembly = session::assemble(*config);
+  const auto assembly = assembly::assemble(*config);
   if (!assembly) return told.error(assembly.error());
   for (const std::string& name : assembly->unused)
     told.line("warning: source `{}`: no stream serves it, so it was not opened\n", name);
@@ -74,7 +74,7 @@ void check_configuration(Told& told, const CheckArguments& arguments) {
       told.line("numa, where the kernel allows it: {}\n", placement::to_string(placement));
   told.set("workers", config->server.threads);
   told.set("memory_available", room.bytes);
-  told.set("bytes_beside_rings", session::bytes_beside_rings(*assembly));
+  told.set("bytes_beside_rings", assembly::bytes_beside_rings(*assembly));
   if (!told.sound() || memory.health == Health::kUnknown || port.health == Health::kUnknown) return;
   told.line("ok: `headrace serve {}` will run with {}{}\n", arguments.config.file,
             count_of(config->server.threads, "worker"),

@@ -60,7 +60,7 @@ void print_device_fields(Told& told, const StreamInfo& info, const config::Confi
   }
 }
 
-void print_sharing(Told& told, const session::SharingGroup& group, const config::Config& config) {
+void print_sharing(Told& told, const assembly::SharingGroup& group, const config::Config& config) {
   if (group.streams.size() == 1) return;
   told.line("streams {} share their first {}: their rows are decoded once\n", fmt::join(group.streams, ", "),
             count_of(group.transforms, "transform"));
@@ -76,13 +76,13 @@ void print_sharing(Told& told, const session::SharingGroup& group, const config:
 }
 
 /// For each source, names the streams outside its largest sharing group, and why they share no rows with it.
-void print_apart(Told& told, const session::Assembly& assembly, const config::Config& config) {
-  const auto group_of = [&](const std::string& stream) -> const session::SharingGroup* {
+void print_apart(Told& told, const assembly::Assembly& assembly, const config::Config& config) {
+  const auto group_of = [&](const std::string& stream) -> const assembly::SharingGroup* {
     const auto found = std::find_if(assembly.sharing.begin(), assembly.sharing.end(),
                                     [&](const auto& group) { return group.has(stream); });
     return found == assembly.sharing.end() ? nullptr : &*found;
   };
-  const auto size_of = [](const session::SharingGroup* group) { return group ? group->streams.size() : 0; };
+  const auto size_of = [](const assembly::SharingGroup* group) { return group ? group->streams.size() : 0; };
   std::map<std::string, std::string> most;  // by source: a stream of the largest group
   for (const auto& [name, stream] : config.streams) {
     const auto [at, added] = most.emplace(stream.source, name);
@@ -90,20 +90,20 @@ void print_apart(Told& told, const session::Assembly& assembly, const config::Co
   }
   for (const auto& [name, stream] : config.streams) {
     const std::string& other = most.at(stream.source);
-    const session::SharingGroup* const group = group_of(name);
+    const assembly::SharingGroup* const group = group_of(name);
     if (name == other || (group && group->has(other))) continue;
-    if (const std::string why = session::why_apart(stream, config.streams.at(other)); !why.empty())
+    if (const std::string why = assembly::why_apart(stream, config.streams.at(other)); !why.empty())
       told.line("streams {} and {} share no rows: {}\n", name, other, why);
   }
 }
 
 /// Names streams that wait for clients of others (an inherited wait_for), but share no rows with all of them.
-void print_waits(Told& told, const session::Assembly& assembly, const config::Config& config) {
+void print_waits(Told& told, const assembly::Assembly& assembly, const config::Config& config) {
   std::set<std::string> named;
   for (const auto& [name, stream] : config.streams) {
     if (stream.sharing.wait_for <= 1 || named.contains(name)) continue;
-    session::SharingGroup group{.streams = {name}};
-    for (const session::SharingGroup& each : assembly.sharing)
+    assembly::SharingGroup group{.streams = {name}};
+    for (const assembly::SharingGroup& each : assembly.sharing)
       if (each.has(name)) group = each;
     named.insert(group.streams.begin(), group.streams.end());
     for (const auto& [other, waiting] : config.streams)
@@ -116,7 +116,7 @@ void print_waits(Told& told, const session::Assembly& assembly, const config::Co
 }
 
 /// Estimates from the samples that were tried how many a cache's budget holds.
-std::string room_of(const session::CacheUse& use) {
+std::string room_of(const assembly::CacheUse& use) {
   const cache::Arena& arena = *use.arena;
   const auto counts = arena.counts();
   const std::string head = fmt::format("{}: {}", arena.name(), human_bytes(arena.budget()));
@@ -131,7 +131,7 @@ std::string room_of(const session::CacheUse& use) {
 
 }  // namespace
 
-void describe_stream(Told& told, const exec::StreamSetup& setup, const session::Assembly& assembly,
+void describe_stream(Told& told, const exec::StreamSetup& setup, const assembly::Assembly& assembly,
                      const config::Config& config) {
   const StreamInfo& info = setup.info;
   told.line("stream {}: {}, {}, batches of {}\n", info.name, count_of(info.samples, "sample"),
@@ -156,17 +156,17 @@ void describe_stream(Told& told, const exec::StreamSetup& setup, const session::
         info.batch_size, count_of(info.samples, "sample"));
 }
 
-void describe_sharing(Told& told, const session::Assembly& assembly, const config::Config& config) {
-  for (const session::SharingGroup& group : assembly.sharing) print_sharing(told, group, config);
+void describe_sharing(Told& told, const assembly::Assembly& assembly, const config::Config& config) {
+  for (const assembly::SharingGroup& group : assembly.sharing) print_sharing(told, group, config);
   print_apart(told, assembly, config);
   print_waits(told, assembly, config);
 }
 
-void describe_caches(Told& told, const session::Assembly& assembly) {
-  for (const session::CacheUse& use : assembly.caches.memory) told.line("{}\n", room_of(use));
+void describe_caches(Told& told, const assembly::Assembly& assembly) {
+  for (const assembly::CacheUse& use : assembly.caches.memory) told.line("{}\n", room_of(use));
 }
 
-void describe_memory(Told& told, const session::Assembly& assembly, const ring::MemoryHeadroom& room) {
+void describe_memory(Told& told, const assembly::Assembly& assembly, const ring::MemoryHeadroom& room) {
   const RingBytes rings = rings_of(assembly);
   told.line("memory: {} available ({})\n", human_bytes(room.bytes), room.limited_by);
   told.line("  rings: {}{}\n", human_bytes(rings.first),
@@ -176,8 +176,8 @@ void describe_memory(Told& told, const session::Assembly& assembly, const ring::
   const auto up_to = [&](std::string_view what, std::uint64_t bytes) {
     if (bytes > 0) told.line("  {}: up to {}\n", what, human_bytes(bytes));
   };
-  up_to("windows", session::window_bytes(assembly));
-  up_to("caches", session::cache_bytes(assembly));
+  up_to("windows", assembly::window_bytes(assembly));
+  up_to("caches", assembly::cache_bytes(assembly));
   up_to("reading ahead", assembly.read_ahead_bytes);
   up_to("tables, tiles and feeds", assembly.other_bytes);
   told.line(

@@ -1,20 +1,20 @@
 // What `headrace check` says of a configuration that is sound: its streams, what they share, and its caches.
 #pragma once
 
+#include "server/assembly/assemble.h"
 #include "server/config/config.h"
-#include "server/session/assemble.h"
 #include "server/verbs/told.h"
 
 namespace headrace::server::verbs {
 
 /// What a stream serves, and where it is computed.
-void describe_stream(Told& told, const exec::StreamSetup& setup, const session::Assembly& assembly,
+void describe_stream(Told& told, const exec::StreamSetup& setup, const assembly::Assembly& assembly,
                      const config::Config& config);
 /// Which streams share rows, which share none, and why.
-void describe_sharing(Told& told, const session::Assembly& assembly, const config::Config& config);
+void describe_sharing(Told& told, const assembly::Assembly& assembly, const config::Config& config);
 /// How many samples the caches hold, estimated from those that were tried.
-void describe_caches(Told& told, const session::Assembly& assembly);
+void describe_caches(Told& told, const assembly::Assembly& assembly);
 /// The memory that is available, and what needs it.
-void describe_memory(Told& told, const session::Assembly& assembly, const ring::MemoryHeadroom& room);
+void describe_memory(Told& told, const assembly::Assembly& assembly, const ring::MemoryHeadroom& room);
 
 }  // namespace headrace::server::verbs

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
+#include "server/assembly/open_source.h"
 #include "server/config/cpus.h"
 #include "server/remote/url.h"
-#include "server/session/open_source.h"
 #include "server/source/detect/detect.h"
 
 namespace headrace::server::verbs {
@@ -68,7 +68,7 @@ Result<std::shared_ptr<const source::Source>> DatasetArguments::open() const {
               : fmt::format("{}: source \"{}\" has no part \"{}\"; parts: {}", path, chosen, part,
                             fmt::join(parts, ", ")));
   }
-  return session::Sources(sources).open(chosen, part);
+  return assembly::Sources(sources).open(chosen, part);
 }
 
 unsigned threads_or_all(unsigned threads) {

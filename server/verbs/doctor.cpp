@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "server/assembly/assemble.h"
 #include "server/log/sink.h"
-#include "server/session/assemble.h"
 #include "server/verbs/fitness.h"
 #include "server/verbs/machine.h"
 #include "server/verbs/verbs.h"
@@ -24,7 +24,7 @@ namespace {
 /// Opens each stream's dataset and makes a few of its samples.
 void examine_data(const config::Config& config, const std::optional<RunningServer>& running,
                   std::vector<Finding>& out) {
-  const auto assembly = session::assemble(config);
+  const auto assembly = assembly::assemble(config);
   if (!assembly) {
     out.push_back(broken("data", assembly.error()));
     return;

@@ -82,10 +82,10 @@ std::optional<RunningServer> RunningServer::find(const std::filesystem::path& di
   return out;
 }
 
-RingBytes rings_of(const session::Assembly& assembly) {
+RingBytes rings_of(const assembly::Assembly& assembly) {
   RingBytes sum;
   for (const exec::StreamSetup& setup : assembly.streams)
-    if (const auto ring = session::ring_size(setup)) {
+    if (const auto ring = assembly::ring_size(setup)) {
       sum.first += ring->first_bytes;
       sum.most += ring->most();
     }
@@ -98,21 +98,21 @@ ring::MemoryHeadroom room_without(const std::optional<RunningServer>& running) {
   return room;
 }
 
-Finding judge_memory(const session::Assembly& assembly, const std::optional<RunningServer>& running) {
+Finding judge_memory(const assembly::Assembly& assembly, const std::optional<RunningServer>& running) {
   const std::string what = "memory needed";
   const RingBytes rings = rings_of(assembly);
   const ring::MemoryHeadroom room = room_without(running);
-  if (const auto fits = session::check_memory(assembly, rings.first, room); !fits) {
+  if (const auto fits = assembly::check_memory(assembly, rings.first, room); !fits) {
     if (!running || !running->silent) return broken(what, fits.error());
     return {what, Health::kUnknown,
             fmt::format("not judged: the server in {} did not say how much it uses ({}), and beside it, {}",
                         running->directory.string(), running->silent->message, fits.error().message),
             "try again when that server answers `headrace health`, or has stopped"};
   }
-  if (const std::string lacking = session::short_of_memory(assembly, room); !lacking.empty())
+  if (const std::string lacking = assembly::short_of_memory(assembly, room); !lacking.empty())
     return {what, Health::kPoor, lacking, {}};
   // While clients of a dead server still hold its ring, the next server's ring exists beside it.
-  const std::uint64_t beside = session::bytes_beside_rings(assembly);
+  const std::uint64_t beside = assembly::bytes_beside_rings(assembly);
   if (const std::uint64_t restart = 2 * rings.most + beside; restart > room.bytes)
     return {what, Health::kPoor,
             fmt::format("a restart while all clients are attached needs {}, {} are available ({})",

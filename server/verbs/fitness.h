@@ -7,8 +7,8 @@
 #include <string>
 
 #include "headrace/error.h"
+#include "server/assembly/assemble.h"
 #include "server/config/config.h"
-#include "server/session/assemble.h"
 
 namespace headrace::server::verbs {
 
@@ -50,12 +50,12 @@ struct RingBytes {
   std::uint64_t first = 0;  ///< with one client for each stream
   std::uint64_t most = 0;   ///< with all clients
 };
-RingBytes rings_of(const session::Assembly& assembly);
+RingBytes rings_of(const assembly::Assembly& assembly);
 /// The memory that is available once the running server has ended. If it did not answer: beside it.
 ring::MemoryHeadroom room_without(const std::optional<RunningServer>& running);
 
 /// The memory for the rings with one client each, and for windows and caches, compared with room_without().
-Finding judge_memory(const session::Assembly& assembly, const std::optional<RunningServer>& running);
+Finding judge_memory(const assembly::Assembly& assembly, const std::optional<RunningServer>& running);
 Finding judge_directory(const config::ServerConfig& server, const std::optional<RunningServer>& running);
 /// Binds the HTTP port for a moment, unless the running server has it.
 Finding judge_port(const config::ServerConfig& server, const std::optional<RunningServer>& running);

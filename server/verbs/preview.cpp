@@ -11,9 +11,9 @@
 #include <unordered_map>
 #include <vector>
 
+#include "server/assembly/assemble.h"
 #include "server/pictures/png_file.h"
 #include "server/pictures/sheet.h"
-#include "server/session/assemble.h"
 #include "server/status/picture.h"
 #include "server/verbs/verbs.h"
 
@@ -154,7 +154,7 @@ class Preview {
 };
 
 /// The stream that was named, or else `train`, or else the only one.
-Result<const exec::StreamSetup*> choose(const session::Assembly& assembly, std::string name) {
+Result<const exec::StreamSetup*> choose(const assembly::Assembly& assembly, std::string name) {
   std::vector<std::string> names;
   for (const exec::StreamSetup& setup : assembly.streams) names.push_back(setup.info.name);
   if (name.empty()) name = names.size() == 1 ? names.front() : "train";
@@ -178,7 +178,7 @@ Result<const exec::StreamSetup*> choose(const session::Assembly& assembly, std::
 Result<std::string> preview(const PreviewArguments& arguments) {
   auto config = arguments.config.load();
   if (!config) return fail(config.error());
-  auto assembly = session::assemble(*config);
+  auto assembly = assembly::assemble(*config);
   if (!assembly) return fail(assembly.error());
   const auto setup = choose(*assembly, arguments.stream);
   if (!setup) return fail(setup.error());

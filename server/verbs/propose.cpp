@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "server/assembly/assemble.h"
 #include "server/config/config.h"
 #include "server/remote/url.h"
-#include "server/session/assemble.h"
 #include "server/source/detect/detect.h"
 #include "server/verbs/verbs.h"
 
@@ -50,7 +50,7 @@ int propose(const std::string& path) {
   if (!proposal) return report(proposal.error());
   auto config = config::parse(proposal->config, "proposal.yaml");
   if (!config) return report(config.error());
-  const auto assembly = session::assemble(*config);
+  const auto assembly = assembly::assemble(*config);
   if (!assembly) return report(assembly.error());
   for (const exec::StreamSetup& setup : assembly->streams)
     source::fit(*proposal, setup.info.name, setup.maker->source());

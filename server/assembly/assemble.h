@@ -8,13 +8,13 @@
 
 #include "clientlib/ring/segment.h"
 #include "headrace/error.h"
+#include "server/assembly/caches.h"
+#include "server/assembly/open_source.h"
+#include "server/assembly/share_rows.h"
 #include "server/config/config.h"
 #include "server/exec/stream.h"
-#include "server/session/caches.h"
-#include "server/session/open_source.h"
-#include "server/session/share_rows.h"
 
-namespace headrace::server::session {
+namespace headrace::server::assembly {
 
 struct Assembly {
   std::vector<exec::StreamSetup> streams;
@@ -56,4 +56,4 @@ std::string to_string(const RingSize& size);
 std::string short_of_memory(const Assembly& assembly,
                             const ring::MemoryHeadroom& headroom = ring::memory_headroom());
 
-}  // namespace headrace::server::session
+}  // namespace headrace::server::assembly

@@ -11,7 +11,7 @@
 #include "server/exec/sample_maker.h"
 #include "server/exec/start_gate.h"
 
-namespace headrace::server::session {
+namespace headrace::server::assembly {
 
 struct Sharer {
   std::string stream;
@@ -40,4 +40,4 @@ std::string why_apart(const config::StreamConfig& one, const config::StreamConfi
 /// or have no fixed size, are in no group.
 std::vector<SharingGroup> share_rows(const std::vector<Sharer>& streams, std::uint64_t left);
 
-}  // namespace headrace::server::session
+}  // namespace headrace::server::assembly

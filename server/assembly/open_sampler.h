@@ -6,10 +6,10 @@
 #include "server/sampler/sampler.h"
 #include "server/source/source.h"
 
-namespace headrace::server::session {
+namespace headrace::server::assembly {
 
 /// Reads the files or the field that the sampler needs. kConfigInvalid: errors in these (file:line); classes
 /// that do not exist, have no weight, are too few or too small. Otherwise the source's errors.
 Result<sampler::SamplerPtr> open_sampler(const config::StreamConfig& stream, const source::Source& source);
 
-}  // namespace headrace::server::session
+}  // namespace headrace::server::assembly

@@ -17,7 +17,7 @@
 #include "server/io/disk_cache.h"
 #include "server/source/source.h"
 
-namespace headrace::server::session {
+namespace headrace::server::assembly {
 
 /// One memory budget, for metrics and `check`.
 struct CacheUse {
@@ -93,4 +93,4 @@ class Caches {
   CachesInUse all_;
 };
 
-}  // namespace headrace::server::session
+}  // namespace headrace::server::assembly

@@ -1,4 +1,4 @@
-#include "server/session/share_rows.h"
+#include "server/assembly/share_rows.h"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 #include "server/transform/chain_parts.h"
 #include "server/transform/op.h"
 
-namespace headrace::server::session {
+namespace headrace::server::assembly {
 namespace {
 
 /// The part of the memory that is left which all windows without a size take together.
@@ -143,4 +143,4 @@ std::vector<SharingGroup> share_rows(const std::vector<Sharer>& streams, std::ui
   return out;
 }
 
-}  // namespace headrace::server::session
+}  // namespace headrace::server::assembly

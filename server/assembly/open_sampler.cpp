@@ -1,4 +1,4 @@
-#include "server/session/open_sampler.h"
+#include "server/assembly/open_sampler.h"
 
 #include <fmt/format.h>
 
@@ -16,7 +16,7 @@
 #include "server/source/formats/feed.h"
 #include "server/source/labels.h"
 
-namespace headrace::server::session {
+namespace headrace::server::assembly {
 namespace {
 
 using sampler::SamplerPtr;
@@ -152,4 +152,4 @@ Result<SamplerPtr> open_sampler(const config::StreamConfig& stream, const source
                         : sampler::make_sequential(source.size());
 }
 
-}  // namespace headrace::server::session
+}  // namespace headrace::server::assembly

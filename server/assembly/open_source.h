@@ -9,13 +9,13 @@
 #include <vector>
 
 #include "headrace/error.h"
+#include "server/assembly/caches.h"
 #include "server/config/sources.h"
 #include "server/io/read_pool.h"
 #include "server/remote/remote.h"
-#include "server/session/caches.h"
 #include "server/source/combine/split.h"
 
-namespace headrace::server::session {
+namespace headrace::server::assembly {
 
 /// How a source is prefetched, and by which pool; null: it is not.
 struct Reads {
@@ -60,4 +60,4 @@ class Sources {
   std::map<std::string, std::shared_ptr<io::ReadPool>> pools_;
 };
 
-}  // namespace headrace::server::session
+}  // namespace headrace::server::assembly

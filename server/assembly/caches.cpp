@@ -1,4 +1,4 @@
-#include "server/session/caches.h"
+#include "server/assembly/caches.h"
 
 #include <fmt/format.h>
 
@@ -10,7 +10,7 @@
 #include "server/cache/encoded_source.h"
 #include "server/log/log.h"
 
-namespace headrace::server::session {
+namespace headrace::server::assembly {
 
 using SourcePtr = std::shared_ptr<const source::Source>;
 
@@ -132,4 +132,4 @@ Result<std::vector<std::shared_ptr<cache::SampleCache>>> Caches::decoded_of(
   return out;
 }
 
-}  // namespace headrace::server::session
+}  // namespace headrace::server::assembly

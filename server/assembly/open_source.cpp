@@ -1,4 +1,4 @@
-#include "server/session/open_source.h"
+#include "server/assembly/open_source.h"
 
 #include <fmt/format.h>
 
@@ -10,7 +10,7 @@
 #include "server/log/log.h"
 #include "server/source/files/whole_file.h"
 
-namespace headrace::server::session {
+namespace headrace::server::assembly {
 namespace {
 
 using SourcePtr = std::shared_ptr<const source::Source>;
@@ -104,4 +104,4 @@ Reads Sources::reads(const std::string& name) const {
   return most;
 }
 
-}  // namespace headrace::server::session
+}  // namespace headrace::server::assembly

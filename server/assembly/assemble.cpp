@@ -1,4 +1,4 @@
-#include "server/session/assemble.h"
+#include "server/assembly/assemble.h"
 
 #include <fmt/format.h>
 #include <xxhash.h>
@@ -11,16 +11,16 @@
 
 #include "clientlib/base/human.h"
 #include "clientlib/ring/segment.h"
+#include "server/assembly/open_sampler.h"
+#include "server/assembly/open_source.h"
+#include "server/assembly/residence.h"
 #include "server/exec/engine.h"
 #include "server/log/log.h"
 #include "server/sampler/order.h"
-#include "server/session/open_sampler.h"
-#include "server/session/open_source.h"
-#include "server/session/residence.h"
 #include "server/source/combine/choose_fields.h"
 #include "server/source/formats/feed.h"
 
-namespace headrace::server::session {
+namespace headrace::server::assembly {
 namespace {
 
 /// Increase it whenever the same configuration and data would give different samples than before.
@@ -372,4 +372,4 @@ std::string to_string(const RingSize& size) {
   return text;
 }
 
-}  // namespace headrace::server::session
+}  // namespace headrace::server::assembly

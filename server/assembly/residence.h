@@ -11,7 +11,7 @@
 #include "server/exec/field_plans.h"
 #include "server/source/source.h"
 
-namespace headrace::server::session {
+namespace headrace::server::assembly {
 
 struct ResidentStream {
   Residence residence;
@@ -25,4 +25,4 @@ Result<ResidentStream> resident_stream(const std::string& name, const config::St
                                        const source::Source& source,
                                        const std::vector<exec::FieldPlan>& fields);
 
-}  // namespace headrace::server::session
+}  // namespace headrace::server::assembly

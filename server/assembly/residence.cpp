@@ -1,4 +1,4 @@
-#include "server/session/residence.h"
+#include "server/assembly/residence.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 
 #include "server/transform/resident_steps.h"
 
-namespace headrace::server::session {
+namespace headrace::server::assembly {
 namespace {
 
 /// The size of an upload batch: small enough for a small ring, large enough for a small cost per batch.
@@ -92,4 +92,4 @@ Result<ResidentStream> resident_stream(const std::string& name, const config::St
   return out;
 }
 
-}  // namespace headrace::server::session
+}  // namespace headrace::server::assembly
