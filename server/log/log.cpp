@@ -27,21 +27,32 @@ spdlog::level::level_enum spdlog_level(Level level) {
   return spdlog::level::info;
 }
 
+/// A program that uses a Maker keeps spdlog's default logger for itself.
+std::shared_ptr<spdlog::logger>& own() {
+  static std::shared_ptr<spdlog::logger> logger;
+  return logger;
+}
+
+spdlog::level::level_enum own_level = spdlog::level::info;
+
 }  // namespace
 
 void set_sink(std::shared_ptr<spdlog::sinks::sink> sink) {
   const spdlog::sinks_init_list sinks = {std::move(sink), recent_sink()};
-  spdlog::set_default_logger(std::make_shared<spdlog::logger>("headrace", sinks));
-  spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e %^%l%$ %v");
+  auto logger = std::make_shared<spdlog::logger>("headrace", sinks);
+  logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e %^%l%$ %v");
+  logger->set_level(own_level);
+  own() = std::move(logger);
 }
 
 void set_level(Level level) {
-  spdlog::set_level(spdlog_level(level));
+  own_level = spdlog_level(level);
+  if (own()) own()->set_level(own_level);
 }
 
 void write(Level level, fmt::string_view format, fmt::format_args args) noexcept {
   try {
-    spdlog::logger* const logger = spdlog::default_logger_raw();
+    spdlog::logger* const logger = own() ? own().get() : spdlog::default_logger_raw();
     const spdlog::level::level_enum at = spdlog_level(level);
     if (logger->should_log(at)) logger->log(at, fmt::vformat(format, args));
   } catch (...) {  // no memory
