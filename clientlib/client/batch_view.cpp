@@ -12,24 +12,39 @@ namespace {
 
 using Lease = BatchView::Lease;
 
-void describe(Lease& lease, const client::Attachment& attachment) {
-  const ring::RingReader& reader = *attachment.reader;
-  const ring::Grant& grant = lease.grant;
-  const ring::SlotDesc& slot = reader.slot(grant.slot);
-  lease.rows = std::min(slot.rows, reader.row_capacity());
-  lease.valid_rows = std::min(slot.valid_rows, lease.rows);
-  lease.row = reader.rows(grant.slot);
-  lease.specs = attachment.fields;
+/// Sets rows and fields to those of a slot. `capacity`: of a ragged field, in values.
+template <class Slot, class Capacity>
+void describe(Lease& lease, const Slot& slot, Capacity capacity) {
+  lease.row = slot.rows();
   lease.fields.reserve(lease.specs->size());
   for (std::size_t f = 0; f < lease.specs->size(); ++f) {
     const FieldSpec& spec = (*lease.specs)[f];
-    Lease::Field field{reader.values(grant.slot, f), nullptr, {}, lease.rows};
+    Lease::Field field{slot.values(f), nullptr, {}, lease.rows};
     if (spec.kind == FieldKind::kRagged) {
-      field.offsets = {reader.offsets(grant.slot, f), lease.rows + std::size_t{1}};
-      field.count = std::clamp<std::int64_t>(field.offsets.back(), 0, spec.ragged_capacity);
+      field.offsets = {slot.offsets(f), lease.rows + std::size_t{1}};
+      field.count = std::clamp<std::int64_t>(field.offsets.back(), 0, capacity(f));
     }
     lease.fields.push_back(field);
   }
+}
+
+/// A slot of an attached ring.
+struct RingSlot {
+  const ring::RingReader& reader;
+  std::uint32_t slot;
+  [[nodiscard]] const std::byte* values(std::size_t field) const { return reader.values(slot, field); }
+  [[nodiscard]] const std::int64_t* offsets(std::size_t field) const { return reader.offsets(slot, field); }
+  [[nodiscard]] const ring::RowDesc* rows() const { return reader.rows(slot); }
+};
+
+void describe(Lease& lease, const client::Attachment& attachment) {
+  const ring::RingReader& reader = *attachment.reader;
+  const ring::SlotDesc& slot = reader.slot(lease.grant.slot);
+  lease.rows = std::min(slot.rows, reader.row_capacity());
+  lease.valid_rows = std::min(slot.valid_rows, lease.rows);
+  lease.specs = attachment.fields;
+  describe(lease, RingSlot{reader, lease.grant.slot},
+           [&](std::size_t field) { return (*lease.specs)[field].ragged_capacity; });
 }
 
 /// Copies the rows and fields of the lease's slot into memory that the lease owns.
@@ -70,6 +85,22 @@ std::shared_ptr<Lease> Lease::copy_of(const client::Attachment& attachment, cons
   attachment.reader->freshen(grant.slot);
   describe(*lease, attachment);
   make_private(*lease, pool);
+  return lease;
+}
+
+std::shared_ptr<Lease> Lease::on_memory(std::shared_ptr<const void> memory, const ring::SlotMemory& slot,
+                                        std::shared_ptr<const std::vector<FieldSpec>> fields,
+                                        const Cursor& batch, std::uint32_t rows, std::uint32_t valid_rows) {
+  auto lease = std::make_shared<Lease>();
+  lease->grant.epoch = batch.epoch;
+  lease->grant.batch = batch.batch;
+  lease->rows = rows;
+  lease->valid_rows = valid_rows;
+  lease->memory = std::move(memory);
+  lease->specs = std::move(fields);
+  describe(*lease, slot, [&](std::size_t field) {
+    return static_cast<std::int64_t>(slot.value_bytes(field) / row_bytes((*lease->specs)[field]));
+  });
   return lease;
 }
 

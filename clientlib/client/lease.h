@@ -1,4 +1,4 @@
-// The state of a BatchView: a leased slot, or a private copy of one.
+// The state of a BatchView: a leased slot, a private copy of one, or a batch that this process made.
 #pragma once
 
 #include <memory>
@@ -8,6 +8,7 @@
 #include "clientlib/client/attachment.h"
 #include "clientlib/client/buffer_pool.h"
 #include "clientlib/ring/layout.h"
+#include "clientlib/ring/slot_layout.h"
 #include "headrace/client.h"
 
 namespace headrace {
@@ -24,9 +25,14 @@ struct BatchView::Lease {
   static std::shared_ptr<Lease> copy_of(const client::Attachment& attachment, const ring::Grant& grant,
                                         const std::shared_ptr<client::BufferPool>& pool);
 
+  /// A batch in the memory of its maker; nothing is leased. `slot` is a view of `memory`.
+  static std::shared_ptr<Lease> on_memory(std::shared_ptr<const void> memory, const ring::SlotMemory& slot,
+                                          std::shared_ptr<const std::vector<FieldSpec>> fields,
+                                          const Cursor& batch, std::uint32_t rows, std::uint32_t valid_rows);
+
   struct Field {
     const std::byte* values = nullptr;
-    std::shared_ptr<client::PooledBuffer> copy;  ///< null: `values` point into the slot
+    std::shared_ptr<client::PooledBuffer> copy;  ///< null: `values` point into the slot or into `memory`
     std::span<const std::int64_t> offsets;
     std::int64_t count = 0;  ///< rows, or total values if ragged
   };
@@ -39,6 +45,7 @@ struct BatchView::Lease {
   std::shared_ptr<const std::vector<FieldSpec>> specs;
   std::vector<Field> fields;
   std::optional<std::uint64_t> faults;  ///< what RingReader::freshen returned; unused by copies
+  std::shared_ptr<const void> memory;   ///< null: the batch came from a server
   // Private copies only.
   std::vector<ring::RowDesc> row_copies;
   std::vector<std::vector<std::int64_t>> offset_copies;

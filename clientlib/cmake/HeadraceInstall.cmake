@@ -9,9 +9,13 @@ if(TARGET CUDA::cudart_static)
 endif()
 
 set(HEADRACE_INSTALLED headrace_base headrace_ring headrace_wire headrace_client headrace_gpu)
+if(TARGET headrace_maker)
+  list(APPEND HEADRACE_INSTALLED headrace_maker)
+endif()
 
 install(TARGETS ${HEADRACE_INSTALLED} EXPORT headraceTargets
-        ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT development)
+        ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT development
+        LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT development)
 install(DIRECTORY "${headrace_SOURCE_DIR}/clientlib/include/" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
         COMPONENT development FILES_MATCHING PATTERN "*.h")
 install(EXPORT headraceTargets NAMESPACE headrace:: DESTINATION "${HEADRACE_PACKAGE_DIR}" COMPONENT development)

@@ -1,0 +1,254 @@
+// A Maker gives the bytes that a server hands out.
+#include "headrace/maker.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+
+#include "headrace/client.h"
+#include "tests/pixels/make_jpeg.h"
+#include "tests/running_server.h"
+#include "tests/temp_folder.h"
+
+namespace headrace {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr std::uint32_t kSamples = 30;
+
+/// Everything that a client sees of a batch, except whether its memory is private.
+std::string content(const BatchView& batch) {
+  std::string all = std::to_string(batch.epoch()) + " " + std::to_string(batch.rows()) + " " +
+                    std::to_string(batch.valid_rows()) + "\n";
+  for (const RowInfo& row : batch.all_rows())
+    all += std::to_string(row.sample_index) + (row.valid ? " valid" : "") +
+           (row.replaced ? " replaced" : "") + "\n";
+  for (const FieldSpec& spec : batch.fields()) {
+    const FieldView field = batch.field(spec.name).value();
+    all += spec.name + " " + std::string(name_of(spec.dtype));
+    for (const std::int64_t size : field.shape) all += " " + std::to_string(size);
+    for (const std::int64_t offset : field.offsets) all += " at " + std::to_string(offset);
+    all += "\n" + std::string(reinterpret_cast<const char*>(field.data), field.bytes());
+  }
+  return all;
+}
+
+class MakerOf : public ::testing::Test {
+ protected:
+  /// A folder of JPEGs of two classes, and a table with their captions and ages.
+  void SetUp() override {
+    std::string table = "file,label,age,caption\n";
+    for (std::uint32_t i = 0; i < kSamples; ++i) {
+      const auto file = pixels::make_jpeg({.width = 60, .height = 50, .seed = i});
+      const std::string name = (i % 2 ? "cat/" : "dog/") + std::to_string(100 + i) + ".jpg";
+      folder_.put("photos/" + name, std::string(file.begin(), file.end()));
+      table += "photos/" + name + (i % 2 ? ",cat," : ",dog,") + std::to_string(i) + "," +
+               std::string(i % 7, 'x') + "\n";
+    }
+    folder_.put("table.csv", table);
+  }
+
+  [[nodiscard]] std::string photos(const std::string& train) const {
+    return "sources: { photos: { type: image_folder, path: " + (folder_.path() / "photos").string() +
+           " } }\nstreams: { train: { source: photos, " + train + " } }\n";
+  }
+  [[nodiscard]] std::string table(const std::string& train) const {
+    return "sources: { table: { type: manifest, path: " + (folder_.path() / "table.csv").string() +
+           ", fields: { image: { column: file }, label: { kind: class }, age: { kind: value, dtype: int16 }, "
+           "caption: { kind: text } } } }\nstreams: { train: { source: table, " +
+           train + " } }\n";
+  }
+
+  [[nodiscard]] Result<Maker> maker(const std::string& config, MakerOptions options = {}) const {
+    return Maker::open(folder_.put("train.yaml", config).string(), options);
+  }
+
+  /// Two epochs of each rank, with one thread and with three.
+  void expect_equal(const std::string& config, std::uint32_t world_size = 1) const {
+    const RunningServer server(folder_.path() / "run", config);
+    std::vector<Maker> makers;
+    for (const std::uint32_t threads : {1U, 3U})
+      makers.push_back(or_throw(maker(config, {.stream = "train", .threads = threads})));
+    auto client = or_throw(Client::connect({.address = (folder_.path() / "run").string()}));
+    std::vector<Stream> ranks;
+    for (std::uint32_t rank = 0; rank < world_size; ++rank)
+      ranks.push_back(or_throw(client.open({.stream = "train", .rank = rank, .world_size = world_size})));
+    EXPECT_EQ(makers[0].info().fingerprint, ranks[0].info().fingerprint);
+    EXPECT_EQ(makers[0].info().fields, ranks[0].info().fields);
+    EXPECT_EQ(makers[0].info().classes, ranks[0].info().classes);
+    for (std::uint64_t epoch = 0; epoch < 2; ++epoch) {
+      std::vector<std::uint64_t> count(world_size);
+      for (std::uint64_t k = 0; k < ranks[0].epoch_length(); ++k)
+        for (std::uint32_t rank = 0; rank < world_size; ++rank) {
+          const auto served = or_throw(ranks[rank].next());
+          ASSERT_TRUE(served);
+          for (const Maker& one : makers) {
+            const BatchView made = or_throw(one.batch(epoch, k, world_size, rank));
+            EXPECT_EQ(made.batch(), served->batch());
+            EXPECT_EQ(content(made), content(*served)) << "epoch " << epoch << " batch " << k;
+          }
+        }
+      for (Stream& rank : ranks) EXPECT_FALSE(or_throw(rank.next()));
+      EXPECT_EQ(makers[0].length(world_size).value(), ranks[0].epoch_length());
+    }
+  }
+
+  TempFolder folder_;
+};
+
+TEST_F(MakerOf, BytesMakesTheServersBytes) {
+  expect_equal(
+      "sources: { rows: { type: synthetic, count: 100, bytes: 24 } }\n"
+      "streams: { train: { source: rows, batch_size: 8 } }\n");
+}
+
+TEST_F(MakerOf, AugmentedImagesMakesTheServersBytes) {
+  expect_equal(photos("batch_size: 8, transforms: [random_resized_crop: 24, random_horizontal_flip]"));
+}
+
+TEST_F(MakerOf, NormalizedImagesMakesTheServersBytes) {
+  expect_equal(photos(
+      "batch_size: 7, last: pad, transforms: [random_crop: {size: 24}, normalize: {mean: [0.5, 0.4, 0.3], "
+      "std: [0.2, 0.2, 0.2]}], output: {dtype: float32}"));
+}
+
+TEST_F(MakerOf, MixedImagesMakesTheServersBytes) {
+  expect_equal(
+      photos("batch_size: 7, transforms: [center_crop: 24], output: {dtype: float32}, "
+             "mix: {mixup: {alpha: 0.4}, cutmix: {alpha: 1.0}, p: 0.8}"));
+}
+
+TEST_F(MakerOf, TextAndValuesMakesTheServersBytes) {
+  expect_equal(table("batch_size: 8, transforms: [center_crop: 24]"));
+}
+
+TEST_F(MakerOf, DeviceRowsFinishesThemHere) {
+  const std::string train =
+      "batch_size: 8, transforms: [random_crop: {size: 24}, random_horizontal_flip], output: {dtype: "
+      "float32}";
+  const Maker here = maker(photos(train)).value();
+  const Maker there = maker(photos(train + ", device: gpu")).value();
+  EXPECT_TRUE(there.info().on_device.empty());
+  EXPECT_EQ(here.info().fingerprint, there.info().fingerprint);
+  EXPECT_EQ(content(here.batch(1, 0).value()), content(there.batch(1, 0).value()));
+}
+
+TEST_F(MakerOf, RanksMakesWhatEachReceives) {
+  for (const char* const last : {"short", "pad", "drop"})
+    expect_equal(
+        photos("batch_size: 4, delivery: shard, transforms: [center_crop: 24], last: " + std::string(last)),
+        3);
+}
+
+TEST_F(MakerOf, ReplacedSamplesReplacesThemAsTheServerDoes) {
+  folder_.put("photos/cat/101.jpg", "no image");
+  folder_.put("photos/dog/116.jpg", "no image");
+  expect_equal(photos("batch_size: 8, transforms: [center_crop: 24]"));
+  const Maker made = maker(photos("batch_size: 8, transforms: [center_crop: 24]")).value();
+  int replaced = 0;
+  for (const RowInfo& row : made.rows(0, 0, kSamples).value().all_rows()) replaced += row.replaced ? 1 : 0;
+  EXPECT_EQ(replaced, 2);
+}
+
+TEST_F(MakerOf, RowsAreThoseOfBatches) {
+  const Maker made =
+      maker(table("batch_size: 8, transforms: [random_crop: {size: 24}]"), {.threads = 2}).value();
+  const BatchView all = made.rows(3, 0, kSamples).value();
+  EXPECT_EQ(all.valid_rows(), kSamples);
+  const FieldView text = all.field("caption").value();
+  for (std::uint64_t k = 0; k < made.length().value(); ++k) {
+    const BatchView batch = made.batch(3, k).value();
+    EXPECT_EQ(content(made.rows(3, 8 * k, batch.rows()).value()), content(batch));
+    const auto image = batch.values<std::uint8_t>("image").value();
+    const auto part = all.values<std::uint8_t>("image").value().subspan(k * 8 * 24 * 24 * 3, image.size());
+    EXPECT_TRUE(std::equal(image.begin(), image.end(), part.begin()));
+    const FieldView some = batch.field("caption").value();
+    for (std::uint32_t row = 0; row < batch.rows(); ++row) {
+      EXPECT_EQ(batch.sample_index(row), all.sample_index(8 * static_cast<std::uint32_t>(k) + row));
+      EXPECT_EQ(some.offsets[row + 1] - some.offsets[row],
+                text.offsets[8 * k + row + 1] - text.offsets[8 * k + row]);
+    }
+  }
+}
+
+TEST_F(MakerOf, AStreamKeepsItsBatchesAfterItsEnd) {
+  std::optional<Maker> made = maker(photos("batch_size: 8, transforms: [center_crop: 24]")).value();
+  BatchView batch = made->batch(0, 1).value();
+  const std::string before = content(batch);
+  EXPECT_TRUE(batch.private_copy());
+  const auto image = batch.keep(0);
+  made.reset();
+  EXPECT_EQ(content(batch), before);
+  EXPECT_NE(batch.field("image").value().writable, nullptr);
+}
+
+TEST_F(MakerOf, AStreamServesManyThreads) {
+  const Maker made =
+      maker(photos("batch_size: 8, transforms: [random_crop: {size: 24}]"), {.threads = 2}).value();
+  std::vector<std::string> expected;
+  for (std::uint64_t k = 0; k < 4; ++k) expected.push_back(content(made.batch(0, k).value()));
+  std::atomic<int> equal{0};
+  std::vector<std::jthread> threads;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&] {
+      for (std::uint64_t k = 0; k < 4; ++k) equal += content(made.batch(0, k).value()) == expected[k] ? 1 : 0;
+    });
+  threads.clear();
+  EXPECT_EQ(equal, 16);
+}
+
+/// The error's name and message.
+template <class T>
+std::string error_of(const Result<T>& result) {
+  return result ? "none" : result.error().to_string();
+}
+
+TEST_F(MakerOf, AnyConfigurationNamesItsErrors) {
+  const std::string good = photos("batch_size: 8, delivery: shard, transforms: [center_crop: 24]");
+  const Maker made = maker(good).value();
+  EXPECT_EQ(error_of(made.rows(0, 25, 6)),
+            "INVALID_ARGUMENT: 6 rows from position 25: stream `train` has 30 per epoch");
+  EXPECT_EQ(error_of(made.rows(0, 30, 1)),
+            "INVALID_ARGUMENT: 1 row from position 30: stream `train` has 30 per epoch");
+  EXPECT_EQ(error_of(made.rows(0, 0, 0)),
+            "INVALID_ARGUMENT: count is 0: expected a number of rows, at least 1");
+  EXPECT_EQ(error_of(made.batch(0, 2, 2)),
+            "INVALID_ARGUMENT: batch is 2: stream `train` has 2 per epoch with world_size 2");
+  EXPECT_EQ(error_of(made.batch(0, 0, 2, 2)),
+            "INVALID_ARGUMENT: rank is 2: expected 0 to 1, because world_size is 2");
+  EXPECT_THAT(error_of(made.length(0)), HasSubstr("INVALID_ARGUMENT: world_size is 0"));
+  EXPECT_EQ(error_of(maker(good, {.stream = "tarin"})),
+            "NO_SUCH_STREAM: no stream `tarin`; expected one of: train");
+  EXPECT_EQ(error_of(maker(good, {.threads = 0})), "INVALID_ARGUMENT: threads is 0: expected 1 to 1024");
+  EXPECT_THAT(error_of(maker(good, {.set = {"streams.train.batch_sise=2"}})), HasSubstr("CONFIG_INVALID: "));
+  EXPECT_THAT(error_of(maker(photos("batch_sise: 8"))), HasSubstr("did you mean \"batch_size\"?"));
+  EXPECT_THAT(error_of(Maker::open((folder_.path() / "none.yaml").string())), HasSubstr("none.yaml"));
+  EXPECT_THAT(error_of(maker("sources: { photos: { type: image_folder, path: /nowhere } }\n"
+                             "streams: { train: { source: photos, transforms: [center_crop: 24] } }\n")),
+              HasSubstr("DATASET_INVALID: "));
+  EXPECT_THAT(error_of(maker("sources: { fed: { type: feed, samples: 8, batch_size: 2, "
+                             "fields: [{ name: x, dtype: uint8, shape: [2] }] } }\n"
+                             "streams: { train: { source: fed } }\n")),
+              HasSubstr("is fed from outside"));
+}
+
+TEST_F(MakerOf, BadSamplesFailsAsTheServerDoes) {
+  for (std::uint32_t i = 0; i < 20; ++i)
+    folder_.put((i % 2 ? "photos/cat/" : "photos/dog/") + std::to_string(100 + i) + ".jpg", "no image");
+  const Maker made = maker(photos("batch_size: 8, transforms: [center_crop: 24]"), {.threads = 2}).value();
+  EXPECT_THAT(error_of(made.rows(0, 0, kSamples)), HasSubstr("TOO_MANY_BAD_SAMPLES: stream `train`: "));
+  const Maker strict = maker(photos("batch_size: 8, transforms: [center_crop: 24], on_error: fail")).value();
+  EXPECT_THAT(error_of(strict.rows(0, 0, kSamples)), HasSubstr("BAD_SAMPLE: stream `train`: "));
+}
+
+TEST_F(MakerOf, AnInterruptedCallEnds) {
+  const std::string config = photos("batch_size: 8, transforms: [center_crop: 24]");
+  const Maker made = maker(config, {.interrupt = [] { return true; }}).value();
+  EXPECT_EQ(error_of(made.rows(0, 0, kSamples)), "TIMEOUT: stream `train`: interrupted");
+}
+
+}  // namespace
+}  // namespace headrace
