@@ -18,6 +18,7 @@ from .dataloader_args import from_dataloader_args
 from .digest import Digest
 from .errors import Error
 from .loader import Loader
+from .maker import Maker
 from .packing import Packed, pack
 from .scatter import scatter
 from .server import Server, serve
@@ -32,6 +33,7 @@ __all__ = [
     "FieldSpec",
     "Fingerprint",
     "Loader",
+    "Maker",
     "Packed",
     "Sample",
     "Server",

@@ -9,7 +9,7 @@ import math
 import operator
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from . import _headrace
@@ -115,6 +115,19 @@ def texts(name: str, value: Any) -> list[str]:
             raise InvalidArgument(f"{name}: duplicate name {each!r}")
         seen.add(each)
     return names
+
+
+def mapping(name: str, value: Any) -> dict[str, object]:
+    """Checks changes to the configuration and returns them: a dict of dotted paths, or None."""
+    if value is not None and not isinstance(value, Mapping):
+        raise InvalidArgument(f"{name}={value!r}: expected a dict of dotted paths and values")
+    return dict(value or {})
+
+
+def setting(path: str, value: object) -> str:
+    """A change to the configuration, as the server's option --set takes it."""
+    scalar = "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    return f"{path}={scalar}"
 
 
 def flag(name: str, value: Any) -> bool:

@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any
 
 from . import _binary
+from ._arguments import mapping, setting
 from ._forks import release_in_children
 from ._log import MOST_BYTES, LogTail
 from ._scratch import Scratch
@@ -25,12 +26,6 @@ _EXIT_CODES = {2: "CONFIG_INVALID", 3: "ENVIRONMENT"}
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 10.0  # seconds between two starts of a server that crashes
 _LONGEST_SCRATCH = 90  # bytes; with run/control.sock, at most the 107 of a socket
 _logger = logging.getLogger("headrace")
-
-
-def _scalar(value: object) -> str:
-    if value is None:
-        return "null"
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 class Server:
@@ -58,7 +53,7 @@ class Server:
         self._process: subprocess.Popen[bytes] | None = None
         self._command = [_binary.path(), "serve", str(config)]
         for path, value in overrides.items():
-            self._command += ["--set", f"{path}={_scalar(value)}"]
+            self._command += ["--set", setting(path, value)]
         self._log: LogTail | None = None
         self._earlier = ""  # the output of the starts before
         self._scratch = scratch
@@ -277,8 +272,7 @@ def serve(
         raise InvalidArgument(f"config: expected the path of a YAML file, found {type(config).__name__}; write the configuration to a file first")
     if not isinstance(restart, bool):
         raise InvalidArgument(f"restart={restart!r}: expected True or False")
-    if set is not None and not isinstance(set, Mapping):
-        raise InvalidArgument(f"set={set!r}: expected a dict of dotted paths and values")
+    changed = mapping("set", set)
     for name in overrides:
         if "__" not in name and name not in ("server", "sources", "streams"):
             raise InvalidArgument(
@@ -286,4 +280,4 @@ def serve(
                 "for each dot, such as server__threads=4"
             )
     paths: dict[str, object] = {name.replace("__", "."): value for name, value in overrides.items()}
-    return Server(config, wait, env, {**paths, **(set or {})}, restart)
+    return Server(config, wait, env, {**paths, **changed}, restart)

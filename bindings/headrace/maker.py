@@ -1,0 +1,99 @@
+"""The Maker: a stream's batches, made in this process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from ._arguments import MOST, MOST_EPOCH, flag, mapping, setting, text, whole
+from ._device import output_of
+from .batch import Assembler, DictBatch, TupleBatch
+from .errors import InvalidArgument
+from .types import StreamInfo
+
+_MOST_POSITION = 2**63 - 1
+
+
+class Maker:
+    """Makes the batches of a stream in this process, without a server. They have the bytes that a server with the same configuration and
+    data hands out, and the same form as the batches of a Loader: the fields, and the attributes `sample_index`, `valid` and `replaced`.
+
+    config   the YAML file that `headrace serve` would get; the environment's HEADRACE_ variables apply. Its keys `server`, `ring`, `sharing`
+             and `io.read_ahead` have no effect
+    stream   the stream's name. A stream that is fed from outside is refused
+    threads  of each call; the calling thread is one of them. They do not hold the GIL
+    set      configuration values by dotted path, such as {"streams.train.batch_size": 32}
+    output   "numpy", "torch", "jax", or "dlpack" for any other framework's from_dlpack. None: torch if the process has imported it already,
+             else numpy
+    batch    "tuple" or "dict"
+    meta     True: each batch contains its row arrays (valid, sample_index, replaced), which are always its attributes
+
+    Any number of threads may use a Maker at the same time, and a forked child may use its parent's. Images of a stream with `device: gpu`
+    are finished here.
+
+    Raises ConfigInvalid, NoSuchStream, DatasetInvalid or InvalidArgument.
+    """
+
+    def __init__(
+        self,
+        config: str | os.PathLike[str],
+        stream: str,
+        *,
+        threads: int = 1,
+        set: Mapping[str, object] | None = None,  # noqa: A002
+        output: str | None = None,
+        batch: str = "tuple",
+        meta: bool = False,
+    ) -> None:
+        try:
+            path = os.fsdecode(os.fspath(config))
+        except TypeError:
+            raise InvalidArgument(f"config: expected the path of a YAML file, found {type(config).__name__}; write the configuration to a file first") from None
+        if text("stream", stream) == "":
+            raise InvalidArgument("stream='': a Maker needs a stream's name: headrace.Maker('train.yaml', 'train')")
+        changes = [setting(where, value) for where, value in mapping("set", set).items()]
+        threads = whole("threads", threads, 1, 1024)
+        output = output_of(output, None)
+        text("batch", batch, ("tuple", "dict"))
+        flag("meta", meta)
+        from . import _maker  # loads the server's libraries, which other programs do not need
+
+        self._maker = _maker.open(path, stream, threads, changes)
+        self._info = StreamInfo.from_dict(self._maker.info())
+        self._assemble = Assembler(self._info.fields, output, batch, meta)
+
+    @property
+    def info(self) -> StreamInfo:
+        """The stream as a server describes it, with the same fingerprint."""
+        return self._info
+
+    def length(self, world_size: int = 1) -> int:
+        """The number of batches that each of `world_size` ranks receives in an epoch. A broadcast stream ignores `world_size`."""
+        return self._maker.length(whole("world_size", world_size, 1))
+
+    def rows(self, epoch: int, first: int, count: int) -> TupleBatch | DictBatch:
+        """The rows of positions `first` to `first + count - 1` of an epoch, in its order: those that `headrace sample --index` shows. Arrays
+        have the shape (count, ...), a ragged field's offsets (count + 1,). The batch's `number` is 0.
+
+        Raises InvalidArgument if the epoch does not have these positions, and the errors of batch().
+        """
+        made = self._maker.rows(
+            whole("epoch", epoch, most=MOST_EPOCH), whole("first", first, most=_MOST_POSITION), whole("count", count, 1)
+        )
+        return self._assemble(made)
+
+    def batch(self, epoch: int, k: int, world_size: int = 1, rank: int = 0) -> TupleBatch | DictBatch:
+        """Batch `k` of an epoch (from 0) as rank `rank` of `world_size` receives it, if the epoch begins at its start. A broadcast stream
+        ignores `world_size` and `rank`. Arrays have the shape (rows, ...), where rows is the stream's batch size, or less for the last batch.
+
+        Raises InvalidArgument if there is no such batch or rank; TooManyBadSamples, DatasetInvalid, or Error with the code BAD_SAMPLE or
+        TRANSIENT_IO where a server's stream would stop; NotEnoughMemory. Ctrl-C ends the call.
+        """
+        world_size = whole("world_size", world_size, 1)
+        made = self._maker.batch(
+            whole("epoch", epoch, most=MOST_EPOCH), whole("k", k, most=_MOST_POSITION), world_size, whole("rank", rank, 0, MOST)
+        )
+        return self._assemble(made)
+
+    def __repr__(self) -> str:
+        return f"Maker(stream={self._info.name!r}, samples={self._info.samples}, batch_size={self._info.batch_size})"
