@@ -1,4 +1,4 @@
-# cmake --install: the client library as a CMake package (component development). server/verbs installs the server's binary (component
+# cmake --install: the client library as a CMake package (component development), and headrace::maker (component maker). server/verbs installs the server's binary (component
 # server).
 include(CMakePackageConfigHelpers)
 
@@ -9,13 +9,14 @@ if(TARGET CUDA::cudart_static)
 endif()
 
 set(HEADRACE_INSTALLED headrace_base headrace_ring headrace_wire headrace_client headrace_gpu)
-if(TARGET headrace_maker)
-  list(APPEND HEADRACE_INSTALLED headrace_maker)
-endif()
 
 install(TARGETS ${HEADRACE_INSTALLED} EXPORT headraceTargets
-        ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT development
-        LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT development)
+        ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT development)
+# Apart, because this library needs those of the server.
+if(TARGET headrace_maker)
+  install(TARGETS headrace_maker EXPORT headraceMakerTargets LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT maker)
+  install(EXPORT headraceMakerTargets NAMESPACE headrace:: DESTINATION "${HEADRACE_PACKAGE_DIR}" COMPONENT maker)
+endif()
 install(DIRECTORY "${headrace_SOURCE_DIR}/clientlib/include/" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
         COMPONENT development FILES_MATCHING PATTERN "*.h")
 install(EXPORT headraceTargets NAMESPACE headrace:: DESTINATION "${HEADRACE_PACKAGE_DIR}" COMPONENT development)

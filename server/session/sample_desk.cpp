@@ -104,7 +104,7 @@ Answer SampleDesk::make(const Question& question) try {
   return {wire::to_json(reply), std::move(*file)};
 } catch (const std::exception& error) {
   return refusal({ErrorCode::kInternal, fmt::format("sample {} of stream `{}`: {}", question.request.index,
-                                                   question.request.stream, error.what())});
+                                                    question.request.stream, error.what())});
 }
 
 }  // namespace headrace::server::session

@@ -95,6 +95,7 @@ GIVEN = {
         changes={"pip install . ": ": ", 'device="cuda:0"': 'device="cpu"', "wait_for=2": "wait_for=1"},
         before={
             'device="cuda:0"': SERVER,
+            "headrace.Maker(": CONFIG,
             "CIFAR10(": CIFAR10,
             "train-*.parquet": PARQUET,
             "headrace.share(": "kill $server && wait $server\n",
@@ -119,7 +120,7 @@ GIVEN = {
     "bindings/recipes/lightning.md": Given(says=["4 steps", "8 steps"]),
     "bindings/start-pytorch.md": Given(changes={"random_resized_crop: 224": "random_resized_crop: 64"}, says=["epoch 2: loss"]),
     "clientlib/README.md": Given(
-        changes={"./run build && cmake --install build/release --prefix /opt/headrace --component development": PROGRAM, "=/opt/headrace": "=$PREFIX && cmake --build build && build/trainer && headrace ls"},
+        changes={"./run build && cmake --install build/release --prefix /opt/headrace --component development": PROGRAM, "=/opt/headrace": "=$PREFIX && cmake --build build && build/trainer && headrace ls", "cmake --install build/release --prefix /opt/headrace --component maker": "true"},
         before={"cmake -S mine": FLOAT_SERVER},
         says=["750 granted to clients"],
     ),
@@ -159,7 +160,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not (build / "cmake_install.cmake").exists():
         pytest.skip("no release build: ./run build")
     prefix = tmp_path_factory.mktemp("prefix")
-    subprocess.run(["cmake", "--install", build, "--prefix", prefix, "--component", "development"], check=True, capture_output=True)
+    for component in ("development", "maker"):
+        subprocess.run(["cmake", "--install", build, "--prefix", prefix, "--component", component], check=True, capture_output=True)
     return prefix
 
 
