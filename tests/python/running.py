@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -22,6 +23,18 @@ ROOT = Path(__file__).resolve().parents[2]
 def headrace_binary() -> str:
     """The binary under test: HEADRACE_BINARY, else the one of the installed package."""
     return _binary.path()
+
+
+def copied_binary(folder: Path) -> str:
+    """A copy of the binary under test, for users who cannot read the original, with the package's library."""
+    (folder / "bin").mkdir()
+    binary = Path(shutil.copy(headrace_binary(), folder / "bin"))
+    library = Path(headrace_binary()).parent.parent / "libheadrace_server.so"
+    if library.exists():  # not beside HEADRACE_BINARY, which has all of its code
+        shutil.copy(library, folder)
+    for path in folder.glob("**/*"):
+        path.chmod(0o755)
+    return str(binary)
 
 
 def free_port() -> int:

@@ -6,7 +6,6 @@ import contextlib
 import fcntl
 import os
 import resource
-import shutil
 import signal
 import subprocess
 import tempfile
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from running import headrace_binary, wait_until
+from running import copied_binary, headrace_binary, wait_until
 
 NOBODY = 65534
 
@@ -35,7 +34,7 @@ def test_a_bench_that_gets_no_process_says_so_and_ends_nobody_elses(processes: i
     }
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
-        binary = shutil.copy(headrace_binary(), folder)  # where that user may read it
+        binary = copied_binary(Path(folder))
         path = Path(folder) / "bench.yaml"
         path.write_text(yaml.safe_dump(config))
         bystander = subprocess.Popen(["sleep", "60"], user=NOBODY, group=NOBODY, extra_groups=[])

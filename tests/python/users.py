@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from running import headrace_binary
+from running import copied_binary
 
 NOBODY = 65534
 THIRD = 54321  # another one
@@ -60,8 +60,7 @@ class Common:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.path.chmod(0o755)
-        self.binary = str(shutil.copy(headrace_binary(), path / "headrace"))
-        os.chmod(self.binary, 0o755)
+        self.binary = copied_binary(path)
 
     def folder(self, name: str, uid: int | None = None, mode: int = 0o755) -> Path:
         """Another user's needs root."""
