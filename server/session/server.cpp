@@ -24,6 +24,7 @@
 #include "server/session/admission.h"
 #include "server/session/assemble.h"
 #include "server/session/descriptors.h"
+#include "server/session/labels.h"
 
 namespace headrace::server::session {
 namespace {
@@ -114,6 +115,7 @@ Result<std::unique_ptr<Server>> Server::build(const config::Config& config) {
   if (!assembly) return tl::make_unexpected(assembly.error());
   std::vector<std::unique_ptr<exec::Stream>> streams;
   if (const std::string lacking = short_of_memory(*assembly); !lacking.empty()) log::warn("{}", lacking);
+  for (const std::string& text : label_conflicts(assembly->streams)) log::warn("{}", text);
   for (exec::StreamSetup& setup : assembly->streams) {
     const auto size = ring_size(setup);
     if (!size) return tl::make_unexpected(size.error());

@@ -9,6 +9,7 @@
 #include "server/exec/engine.h"
 #include "server/placement/placement.h"
 #include "server/session/assemble.h"
+#include "server/session/labels.h"
 #include "server/verbs/check_notes.h"
 #include "server/verbs/dataset.h"
 #include "server/verbs/fitness.h"
@@ -61,6 +62,8 @@ void check_configuration(Told& told, const CheckArguments& arguments) {
   for (const std::string& name : assembly->unused)
     told.line("warning: source `{}`: no stream serves it, so it was not opened\n", name);
   check_streams(told, *assembly, *config, arguments.all);
+  for (const std::string& text : session::label_conflicts(assembly->streams))
+    told.line("warning: {}\n", text);
   describe_sharing(told, *assembly, *config);
   describe_caches(told, *assembly);
   const auto running = RunningServer::find(config->server.directory);

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from pathlib import Path
 
-from conftest import write_images
+import yaml
+from conftest import ServerFactory, write_images
 from running import headrace_binary
 
 
@@ -100,3 +102,22 @@ def test_a_stream_whose_epochs_have_no_batch_is_refused(tmp_path: Path) -> None:
     assert f"{tmp_path}/c.yaml:2:47: {said}" in done.stderr
     assert done.stderr.count("stream `train`") == 1, done.stderr
     assert check_photos(tmp_path, f"batch_size: 6, {crop}").returncode == 0
+
+
+def test_classes_whose_labels_differ_between_streams_are_named(tmp_path: Path, start_server: ServerFactory) -> None:
+    write_images(tmp_path / "train", classes=3, per_class=2)
+    shutil.copytree(tmp_path / "train", tmp_path / "val")
+    shutil.rmtree(tmp_path / "val/class_0")
+    config = {
+        "server": {"metrics": "off"},
+        "sources": {name: {"type": "image_folder", "path": str(tmp_path / name)} for name in ("train", "val")},
+        "streams": {name: {"source": name, "transforms": [{"center_crop": 16}]} for name in ("train", "val")},
+    }
+    expected = "class `class_1` has label 1 in stream `train`, but 0 in stream `val`, because their lists of classes differ. Give both the same class folders"
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump(config))
+    done = check(tmp_path / "c.yaml")
+    assert done.returncode == 0 and f"warning: {expected}" in done.stdout
+    assert expected in start_server(config).output()
+    shutil.rmtree(tmp_path / "train/class_2")
+    shutil.copytree(tmp_path / "train/class_0", tmp_path / "val/class_0")
+    assert "has label" not in check(tmp_path / "c.yaml").stdout, "additional classes at the end change no label"
