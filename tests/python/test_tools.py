@@ -218,8 +218,8 @@ def test_bench_does_not_blame_workers_that_wait_for_reads(config: dict[str, Any]
     config["sources"]["images"]["io"] = {"threads": 2, "delay": "50ms"}
     done = run("bench", written(tmp_path, config), "--stream", "train", "--clients", "0", "--seconds", "0.5", "--advise")
     assert done.returncode == 0, done.stderr
-    assert re.search(r"The workers were busy for only \d+% of the time: too few batches are made ahead\.", done.stdout)
-    assert "Raise the stream's `ring.prefetch`, and `io.threads` of its source." in done.stdout and "The limit is" not in done.stdout
+    assert re.search(r"The workers were busy for only \d+% of the time: they wait for reads\. Raise `io\.threads` of the stream's source", done.stdout)
+    assert "The bottleneck is" not in done.stdout
 
 
 # --- JSON
