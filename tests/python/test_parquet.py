@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import pickle
+import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -237,10 +239,49 @@ def test_a_damaged_page_is_named_and_the_same_command_continues(tmp_path: Path, 
     assert main(command) == 3
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"headrace: DATASET_INVALID: sample 14: {second}, row group 1, row 0: cannot be read: OSError: "), line
-    assert line.endswith(f"; 14 samples before it are kept in {tmp_path / 'out'}: repair the dataset, then run the same command or program again to continue"), line
+    kept = f"; 14 samples before it are kept in {tmp_path / 'out'}: repair the dataset, then run the same command or program again to continue"
+    assert line.endswith(f"{kept}; or pack such samples as bad ones with --on-error bad"), line
     Path(second).write_bytes(whole)
     assert main(command) == 0
     assert "packed 17 samples" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("workers", ["0", "3"])
+@pytest.mark.parametrize(
+    ("column", "value", "what"),
+    [("w", 1.5, "a number, array, image, str or bytes"), ("caption", "a", "str"), ("image", {"bytes": jpeg(0), "path": ""}, "bytes"), ("label", 1, "a number, .*")],
+)
+def test_rows_with_nulls_are_named_and_may_be_packed_as_bad(tmp_path: Path, capsys: pytest.CaptureFixture[str], column: str, value: Any, what: str, workers: str) -> None:
+    file, out = write(tmp_path / "a.parquet", {"x": [0.5] * 7, column: [*[value] * 5, None, value]}), tmp_path / "out"
+    command = [file, str(out), "--workers", workers, "--quiet"]
+    assert main(command) == 3
+    (line,) = capsys.readouterr().err.splitlines()
+    said = f"sample 5: field `{column}` is NoneType, expected {what}; 5 samples before it are kept in {out}: repair the dataset, then run the same .*"
+    assert re.fullmatch(f"headrace: DATASET_INVALID: {said} to continue; or pack such .* with --on-error bad; or leave the column out with --columns, and remove {out} first.*", line), line
+    assert main([*command, "--columns", "x"]) == 2
+    assert re.search(f"{out} holds another packing: .*; remove it or choose another name", capsys.readouterr().err)
+    assert main([*command, "--on-error", "bad"]) == 0
+    assert capsys.readouterr().out.startswith(f"packed 7 samples into {out}, 1 of them bad; serve it: ")
+    assert re.fullmatch(f"5: field `{column}` is NoneType, expected {what}", inspect(out)["first_undecodable"][0])
+    shutil.rmtree(out)
+    assert main([*command, "--columns", "x"]) == 0
+
+
+def test_remedies_are_only_those_that_help(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = write(tmp_path / "first.parquet", {"x": [0.5] * 2, "w": [None, 1.5]})
+    assert main([first, str(tmp_path / "out"), "--on-error", "bad", "--quiet"]) == 3
+    error = capsys.readouterr().err
+    assert "; nothing was written: repair the dataset; or leave the column out with --columns" in error and "--on-error" not in error
+    lengths = write(tmp_path / "lengths.parquet", {"x": [0.5] * 2, "w": [[1.5], [1.5, 2.5]]})
+    assert main([lengths, str(tmp_path / "out"), "--on-error", "bad", "--quiet"]) == 3
+    error = capsys.readouterr().err
+    assert "sample 1: field `w` has shape (2,), expected (1,)" in error and "--columns" in error and "--on-error" not in error
+
+
+@pytest.mark.parametrize("module", ["parquet", "mds", "litdata"])
+def test_each_command_offers_to_pack_bad_samples(module: str) -> None:
+    said = subprocess.run([sys.executable, "-m", f"headrace.{module}", "--help"], check=True, capture_output=True, text=True).stdout
+    assert "--on-error {raise,bad}" in said
 
 
 def test_rows_may_be_read_in_any_order(tmp_path: Path) -> None:
