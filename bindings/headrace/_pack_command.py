@@ -54,5 +54,8 @@ def run(parser: argparse.ArgumentParser, dataset: Callable[[argparse.Namespace],
         print(f"headrace: {error}{_remedies(error, given.out)}", file=sys.stderr)
         return 2 if isinstance(error, InvalidArgument) else 3
     bad = f", {packed.bad} of them bad" if packed.bad else ""
-    print(f"packed {packed.samples} samples into {packed.path}{bad}; serve it: sources: {{packed: {{type: lmdb, path: {packed.path}}}}}")
+    done = f"packed {packed.samples} samples into {packed.path}"
+    if packed.before == packed.samples:
+        done = f"{packed.path} is complete already: {packed.samples} samples"
+    print(f"{done}{bad}; serve it: sources: {{packed: {{type: lmdb, path: {packed.path}}}}}")
     return 0

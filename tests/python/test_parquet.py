@@ -63,6 +63,8 @@ def test_what_hugging_face_publishes_is_served(start_server: Any, tmp_path: Path
     command = [sys.executable, "-m", "headrace.parquet", *published(tmp_path), str(out), "--workers", workers, "--quiet"]
     said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     assert said == f"packed 17 samples into {out}; serve it: sources: {{packed: {{type: lmdb, path: {out}}}}}\n"
+    again = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert again == said.replace(f"packed 17 samples into {out}", f"{out} is complete already: 17 samples")
     seen = []
     server = start_server(config(lmdb(out), output={"layout": "NHWC"}, transforms=[{"center_crop": SIDE}]))
     with headrace.Loader(server.address, stream="train", batch="dict") as loader:
@@ -263,6 +265,8 @@ def test_rows_with_nulls_are_named_and_may_be_packed_as_bad(tmp_path: Path, caps
     assert main([*command, "--on-error", "bad"]) == 0
     assert capsys.readouterr().out.startswith(f"packed 7 samples into {out}, 1 of them bad; serve it: ")
     assert re.fullmatch(f"5: field `{column}` is NoneType, expected {what}", inspect(out)["first_undecodable"][0])
+    assert main([*command, "--on-error", "bad"]) == 0
+    assert capsys.readouterr().out.startswith(f"{out} is complete already: 7 samples, 1 of them bad; serve it: ")
     shutil.rmtree(out)
     assert main([*command, "--columns", "x"]) == 0
 
