@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <exception>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -33,16 +34,15 @@ void check_streams(Told& told, const session::Assembly& assembly, const config::
     const StreamInfo& info = setup.info;
     const auto ring = session::ring_size(setup);
     if (!ring) {
-      told.error(ring.error());
+      told.error({ring.error().code, fmt::format("stream `{}`: {}", info.name, ring.error().message)});
       continue;
     }
     describe_stream(told, setup, assembly, config);
-    Finding samples = judge_samples(setup, all, config.server.threads);
+    const Finding samples = judge_samples(setup, all, config.server.threads);
     if (all && samples.health == Health::kGood && !info.live) told.line("  {}\n", samples.found);
-    if (samples.health == Health::kBroken)
-      samples.found = fmt::format("stream `{}`: {}", info.name, samples.found);
     told.judge(samples, "  ");
     told.line("  ring: {}\n", to_string(*ring));
+    told.end_stream();
     streams.push_back({{"name", info.name},
                        {"samples", info.samples},
                        {"classes", info.classes.size()},
@@ -55,9 +55,9 @@ void check_streams(Told& told, const session::Assembly& assembly, const config::
 
 void check_configuration(Told& told, const CheckArguments& arguments) {
   const auto config = arguments.config.load();
-  if (!config) return told.error(config.error());
+  if (!config) return told.errors(config.error());
   const auto assembly = session::assemble(*config);
-  if (!assembly) return told.error(assembly.error());
+  if (!assembly) return told.errors(assembly.error());
   for (const std::string& name : assembly->unused)
     told.line("warning: source `{}`: no stream serves it, so it was not opened\n", name);
   check_streams(told, *assembly, *config, arguments.all);
@@ -84,7 +84,12 @@ void check_configuration(Told& told, const CheckArguments& arguments) {
 int check(const CheckArguments& arguments) {
   Told told(arguments.as_json);
   if (is_config(arguments.config.file)) {
-    check_configuration(told, arguments);
+    try {
+      check_configuration(told, arguments);
+    } catch (const std::exception& thrown) {  // as of a thread that cannot be created
+      if (!arguments.as_json) throw;
+      told.error(error_of(thrown));
+    }
   } else if (arguments.all || arguments.as_json) {
     told.error({ErrorCode::kInvalidArgument,
                 fmt::format("{1} needs a configuration: headrace check {0} > headrace.yaml, then headrace "
@@ -97,6 +102,12 @@ int check(const CheckArguments& arguments) {
 }
 
 }  // namespace
+
+int report_call(const Error& error, bool as_json) {
+  Told told(as_json);
+  told.error(error);
+  return told.finish();
+}
 
 void add_check(CLI::App& app, int& exit_code) {
   auto arguments = std::make_shared<CheckArguments>();
