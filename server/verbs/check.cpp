@@ -38,7 +38,7 @@ void check_streams(Told& told, const session::Assembly& assembly, const config::
       continue;
     }
     describe_stream(told, setup, assembly, config);
-    const Finding samples = judge_samples(setup, all, config.server.threads);
+    const Finding samples = judge_samples(setup, config, all);
     if (all && samples.health == Health::kGood && !info.live) told.line("  {}\n", samples.found);
     told.judge(samples, "  ");
     told.line("  ring: {}\n", to_string(*ring));
@@ -82,21 +82,21 @@ void check_configuration(Told& told, const CheckArguments& arguments) {
 }
 
 int check(const CheckArguments& arguments) {
+  const std::string& file = arguments.config.file;
+  if (!is_config(file)) {
+    if (!arguments.all && !arguments.as_json) return propose(file);
+    return report_call({ErrorCode::kInvalidArgument,
+                        fmt::format("{1} needs a configuration: headrace check {0} > headrace.yaml, then "
+                                    "headrace check {1} headrace.yaml",
+                                    file, arguments.all ? "--all" : "--json")},
+                       arguments.as_json);
+  }
   Told told(arguments.as_json);
-  if (is_config(arguments.config.file)) {
-    try {
-      check_configuration(told, arguments);
-    } catch (const std::exception& thrown) {  // as of a thread that cannot be created
-      if (!arguments.as_json) throw;
-      told.error(error_of(thrown));
-    }
-  } else if (arguments.all || arguments.as_json) {
-    told.error({ErrorCode::kInvalidArgument,
-                fmt::format("{1} needs a configuration: headrace check {0} > headrace.yaml, then headrace "
-                            "check {1} headrace.yaml",
-                            arguments.config.file, arguments.all ? "--all" : "--json")});
-  } else {
-    return propose(arguments.config.file);
+  try {
+    check_configuration(told, arguments);
+  } catch (const std::exception& thrown) {  // as of a thread that cannot be created
+    if (!arguments.as_json) throw;
+    told.error(error_of(thrown));
   }
   return told.finish();
 }
@@ -104,6 +104,7 @@ int check(const CheckArguments& arguments) {
 }  // namespace
 
 int report_call(const Error& error, bool as_json) {
+  if (!as_json) return report(error);
   Told told(as_json);
   told.error(error);
   return told.finish();

@@ -46,6 +46,7 @@ std::string printable(const std::string& text) {
 }
 
 int report(const Error& error) {
+  std::fflush(stdout);  // so that a file or pipe for both has what was printed before first
   std::fprintf(stderr, "headrace: %s\n", printable(error.to_string()).c_str());
   return exit_code_of(error);
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "clientlib/base/human.h"
 #include "server/verbs/verbs.h"
 
 namespace headrace::server::verbs {
@@ -42,6 +43,7 @@ void Told::begin_stream(const std::string& name, const std::string& description)
 void Told::add_error(const Error& error, const std::vector<std::string>& messages) {
   for (const std::string& message : messages)
     document_["errors"].push_back(Error{error.code, message}.to_string());
+  errors_ += messages.size();
   const int code = report(error);
   if (status_ == 0) status_ = code;
 }
@@ -62,7 +64,10 @@ void Told::judge(const Finding& finding, const char* indent) {
 }
 
 int Told::finish() {
-  if (!as_json_) return status_;
+  if (!as_json_) {
+    if (errors_ > 0) fmt::print("not ok, {}\n", count_of(errors_, "error"));
+    return status_;
+  }
   auto& warnings = document_["warnings"].get_ref<nlohmann::json::array_t&>();
   const std::vector<std::string> logged = logged_->take();  // most of them when the sources were opened
   warnings.insert(warnings.begin(), logged.begin(), logged.end());

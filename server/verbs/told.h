@@ -37,7 +37,8 @@ class Told {
   /// Adds a member to the document.
   void set(const char* key, nlohmann::json value) { document_[key] = std::move(value); }
   [[nodiscard]] bool sound() const { return status_ == 0; }
-  /// Prints the document, even if there were errors. Returns the exit code of the first error.
+  /// Prints the document, even if there were errors, or how many errors there were. Returns the exit code of
+  /// the first error.
   [[nodiscard]] int finish();
 
  private:
@@ -47,6 +48,7 @@ class Told {
   const bool as_json_;
   std::optional<log::Collected> logged_;
   int status_ = 0;
+  std::size_t errors_ = 0;
   std::string stream_;  ///< "stream `train`: ", or empty
   nlohmann::json document_ = {{"warnings", nlohmann::json::array()},
                               {"notes", nlohmann::json::array()},
