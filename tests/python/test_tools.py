@@ -99,6 +99,14 @@ def test_a_preview_that_cannot_be_made_says_why(config: dict[str, Any], tmp_path
     assert done.returncode in (2, 3) and why in done.stderr
 
 
+def test_a_preview_of_several_streams_asks_for_one(config: dict[str, Any], tmp_path: Path) -> None:
+    config["streams"] = {"base": config["streams"]["train"], "large": config["streams"]["train"]}
+    path = written(tmp_path, config)
+    done = run("preview", path)
+    assert (done.returncode, done.stderr) == (2, "headrace: INVALID_ARGUMENT: give --stream: one of base, large\n")
+    assert "no stream `train`; expected one of: base, large" in run("preview", path, "--stream", "train").stderr
+
+
 def test_a_picture_that_cannot_be_written_leaves_the_old_one(config: dict[str, Any], tmp_path: Path) -> None:
     folder = tmp_path / "out"
     folder.mkdir()
