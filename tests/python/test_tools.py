@@ -296,6 +296,14 @@ def test_a_failed_start_is_logged_as_json_as_well(config: dict[str, Any], tmp_pa
     assert line["level"] == "error" and "/nowhere" in line["message"]
 
 
+def test_a_start_that_fails_for_lack_of_memory_warns_of_nothing_else(config: dict[str, Any], tmp_path: Path) -> None:
+    config["sources"]["images"]["cache"] = {"decoded": "60TB"}
+    config["streams"]["train"]["transforms"] = [{"resize": {"size": [32, 32]}}, "random_horizontal_flip"]
+    done = run("serve", served(tmp_path, config))
+    assert done.returncode == 3 and "NOT_ENOUGH_MEMORY: caches and windows may take 60.00 TB" in done.stderr
+    assert "further clients would be refused" not in done.stderr
+
+
 def test_long_messages_are_cut_in_json(config: dict[str, Any], tmp_path: Path, image_folder: Path) -> None:
     config["sources"]["images"]["path"] = "/nowhere/" + "\u00fc\"" * 3000
     done = run("serve", served(tmp_path, config, log_format="json"))
