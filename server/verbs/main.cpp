@@ -46,8 +46,15 @@ std::string printable(const std::string& text) {
 }
 
 int report(const Error& error) {
+  std::fflush(stdout);  // so that a file or pipe for both has what was printed before first
   std::fprintf(stderr, "headrace: %s\n", printable(error.to_string()).c_str());
   return exit_code_of(error);
+}
+
+Error error_of(const std::exception& thrown) {
+  // std::system_error: of fmt::print, or a thread that cannot be created.
+  const bool system = dynamic_cast<const std::system_error*>(&thrown) != nullptr;
+  return {system ? ErrorCode::kEnvironment : ErrorCode::kInternal, thrown.what()};
 }
 
 void add_json(CLI::App& verb, bool& as_json) {
@@ -179,6 +186,13 @@ std::string explain(const CLI::App& app, const CLI::Error& error) {
   return error.what();
 }
 
+headrace::Error wrong_call(const CLI::App& app, const CLI::Error& error) {
+  const std::string command = command_of(app);
+  return {headrace::ErrorCode::kInvalidArgument,
+          fmt::format("{}; `{} --help` lists {}", explain(app, error), command,
+                      command == "headrace" ? "verbs and options" : "the options")};
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -191,11 +205,6 @@ int main(int argc, char** argv) {
       "configuration; 3: another error; 130 or 143: a signal stopped pack or bench.");
   app.set_version_flag("--version", std::string("headrace ") + headrace::kVersion);
   app.require_subcommand(1);
-  app.failure_message([](const CLI::App* root, const CLI::Error& error) {
-    const std::string command = command_of(*root);
-    return fmt::format("headrace: INVALID_ARGUMENT: {}; `{} --help` lists {}\n", explain(*root, error),
-                       command, command == "headrace" ? "verbs and options" : "the options");
-  });
   int exit_code = 0;
   verbs::add_serve(app, exit_code);
   verbs::add_check(app, exit_code);
@@ -220,11 +229,13 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  } catch (const std::system_error& error) {  // of fmt::print, or a thread that cannot be created
-    return verbs::report({headrace::ErrorCode::kEnvironment, error.what()});
+    if (error.get_exit_code() == 0) return app.exit(error);  // of --help or --version
+    const std::vector<std::string> words(argv + 1, argv + argc);
+    return verbs::report_call(
+        wrong_call(app, error),
+        !words.empty() && words.front() == "check" && std::count(words.begin(), words.end(), "--json") > 0);
   } catch (const std::exception& error) {
-    return verbs::report({headrace::ErrorCode::kInternal, error.what()});
+    return verbs::report(verbs::error_of(error));
   }
   // Output was buffered until here: a full disk shows only now.
   if (std::fflush(stdout) != 0 && exit_code == 0)

@@ -66,10 +66,12 @@ def test_more_bad_samples_than_the_stream_allows_are_an_error(tmp_path: Path) ->
     every = check(tmp_path / "c.yaml", "--all")
     assert every.returncode == 3
     assert "DATASET_INVALID: stream `train`: 5 of 40 samples are bad:\n" in every.stderr
-    assert every.stderr.endswith("the stream would fail: its max_bad and on_error allow 4. Replace or remove these files, raise max_bad, or set on_error: replace\n")
+    assert every.stderr.endswith("the stream would fail: its max_bad allows 4. Repair or remove these files, or raise max_bad\n")
     strict = check_photos(tmp_path, f"{crop}, on_error: fail")
     assert strict.returncode == 3
-    assert strict.stderr.endswith("the stream would fail: its max_bad and on_error allow 0. Replace or remove these files, raise max_bad, or set on_error: replace\n")
+    assert strict.stderr.endswith("the stream would fail: its on_error is `fail`. Repair or remove these files, or set on_error: replace\n")
+    both = check_photos(tmp_path, f"{crop}, on_error: fail, max_bad: 0.01")
+    assert both.stderr.endswith("or set on_error: replace and raise max_bad\n")
 
 
 def test_all_streams_that_would_fail_are_reported_at_once(tmp_path: Path) -> None:
@@ -121,3 +123,16 @@ def test_classes_whose_labels_differ_between_streams_are_named(tmp_path: Path, s
     shutil.rmtree(tmp_path / "train/class_2")
     shutil.copytree(tmp_path / "train/class_0", tmp_path / "val/class_0")
     assert "has label" not in check(tmp_path / "c.yaml").stdout, "additional classes at the end change no label"
+
+
+def test_the_report_and_its_errors_keep_their_order_in_one_file(tmp_path: Path) -> None:
+    write_images(tmp_path / "photos", classes=2, per_class=10)
+    next(iter((tmp_path / "photos").rglob("*.jpg"))).write_bytes(b"")
+    strict = check_photos(tmp_path, "transforms: [{center_crop: 16}], on_error: fail")
+    assert strict.stdout.endswith("\nnot ok, 1 error\n")
+    done = subprocess.run([headrace_binary(), "check", tmp_path / "c.yaml"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60, check=False)
+    order = [done.stdout.index(word) for word in ("stream train: 20 samples", "headrace: DATASET_INVALID: ", "  ring: ", "not ok, 1 error")]
+    assert order == sorted(order), done.stdout
+    (tmp_path / "c.yaml").write_text("sources: {a: {type: lmdb}}\nstreams: {b: {source: c, batch_sise: 2}}\n")
+    wrong = check(tmp_path / "c.yaml")
+    assert (wrong.returncode, wrong.stdout) == (2, f"not ok, {len(wrong.stderr.splitlines())} errors\n")
