@@ -25,6 +25,10 @@ class Misfit(Exception):
     """A value that does not fit its field. Messages put "field `name`" in front of its text."""
 
 
+class Missing(Misfit):
+    """A value that is None."""
+
+
 @dataclass(frozen=True)
 class Field:
     key: Any  # key of the entry in a sample; None: the sample itself is the value

@@ -26,7 +26,7 @@ from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Any
 
-from ._pack_fields import Field, Misfit, entries, fields_of
+from ._pack_fields import Field, Misfit, Missing, entries, fields_of
 from .errors import DatasetInvalid, EnvironmentFailed, InvalidArgument
 
 _SAMPLE, _BAD = 1, 2  # kinds of records: server/pack/record_input.h
@@ -61,7 +61,8 @@ def record(index: int, sample: Any, fields: list[Field], classes: int) -> list[A
                 continue
             body, height, width = field.encode(values[field.key])
         except Misfit as error:
-            raise Misfit(f"field `{field.name}` {error}") from None
+            kind = Missing if values.get(field.key, error) is None else Misfit
+            raise kind(f"field `{field.name}` {error}") from None
         heads += struct.pack("<QII", len(body), height, width)
         bodies.append(body)
     name = str(index).encode()
@@ -93,6 +94,7 @@ class Failure:
     def __init__(self, index: int, error: BaseException) -> None:
         self.index = index
         self.misfit = isinstance(error, Misfit)
+        self.may_be_bad = not self.misfit or isinstance(error, Missing)
         self.argument = isinstance(error, InvalidArgument)
         self.damage = isinstance(error, DatasetInvalid)
         details = traceback.TracebackException.from_exception(error)  # unlike str(error), this cannot raise
@@ -105,15 +107,18 @@ class Failure:
             self.error = None
 
     def bad_record(self) -> bytes:
-        last = self.trace.rsplit("\n", 1)[-1].encode(errors="backslashreplace")  # names of files may not be valid Unicode
-        why = last[:_LONGEST_REASON].decode(errors="ignore").encode()
+        last = self.text if self.misfit else self.trace.rsplit("\n", 1)[-1]
+        why = last.encode(errors="backslashreplace")  # names of files may not be valid Unicode
+        why = why[:_LONGEST_REASON].decode(errors="ignore").encode()
         return _head(self.index, 0, why, _BAD) + why
 
-    def raised(self, kept: str) -> Exception:
+    def raised(self, kept: str, described: bool) -> Exception:
+        """`described`: the fields are known, so a sample may be packed as a bad one."""
         if self.argument:
             return InvalidArgument(getattr(self.error, "message", self.text))
         if self.misfit or self.damage:
             what = DatasetInvalid(f"sample {self.index}: {getattr(self.error, 'message', self.text)}; {kept}")
+            what.helps = (*(("columns",) if self.misfit else ()), *(("on_error",) if described and self.may_be_bad else ()))
         else:
             last = self.trace.rsplit("\n", 1)[-1]
             what = DatasetInvalid(f"sample {self.index}: the dataset raised {last}; {kept}\n{self.trace}")
@@ -160,7 +165,7 @@ class Local:
                 return index
             except Exception as error:
                 failure = Failure(index, error)
-                if not bad or failure.misfit or self._count is None:
+                if not bad or not failure.may_be_bad or self._count is None:
                     return failure
                 parts = [failure.bad_record()]
                 samples = self._from(index + 1)
@@ -238,7 +243,7 @@ def _run_worker(dataset: Any, results: Connection, orders: Connection, others: l
                     parts = record(index, first.pop() if index == 0 and first else dataset[index], fields, classes)
                 except BaseException as error:
                     failure = Failure(index, error)
-                    if not bad or failure.misfit:
+                    if not bad or not failure.may_be_bad:
                         out.send(_FAILED, [pickle.dumps(failure)])
                         return
                     parts = [failure.bad_record()]

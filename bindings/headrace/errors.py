@@ -55,6 +55,7 @@ class DatasetInvalid(Error):
     """The dataset cannot be read, or changed while it was in use."""
 
     code = "DATASET_INVALID"
+    helps: tuple[str, ...] = ()  # arguments with which packing would go on: "columns", "on_error"
 
 
 class TooManyBadSamples(Error):

@@ -25,7 +25,7 @@ from .errors import Error, InvalidArgument, from_code
 @dataclass(frozen=True)
 class Packed:
     """The result of pack(). `before` of the `samples` were packed by earlier calls. `bad` counts samples whose file could
-    not be decoded, and with on_error="bad" those that raised."""
+    not be decoded, and with on_error="bad" those that raised or lacked a value."""
 
     path: str
     samples: int
@@ -157,7 +157,7 @@ def pack(
     workers    processes that read samples; None: one for each core; 0: this process
     start      how workers start: "fork", "spawn" or "forkserver"
     store      "tiled", "encoded" or "decoded"; with `compress` and `resize` as in `headrace pack --help`
-    on_error   "raise", or "bad": packs a sample that raises as a bad one
+    on_error   "raise", or "bad": packs a sample that raises, or that has None in a field, as a bad one
     identity   your own version of the data, such as "v2"; a call that continues an incomplete database must give the same
     progress   False: shows no progress
 
@@ -188,13 +188,13 @@ def pack(
     with making:
         described = making.describe(fields)
         if isinstance(described, Failure):
-            raise described.raised("nothing was written")
+            raise described.raised("nothing was written: repair the dataset", described=False)
         header = _header(dataset, described, classes, count, identity)
         with _Binary(Path(out), options, header) as binary:
             if not binary.complete:
                 end = making.feed(binary.next, described, len(header["classes"]), on_error == "bad", binary.write)
                 if isinstance(end, Failure):
-                    raise end.raised(f"{end.index} samples before it are kept in {out}: repair the dataset, then run the same command or program again to continue")
+                    raise end.raised(f"{end.index} samples before it are kept in {out}: repair the dataset, then run the same command or program again to continue", described=True)
                 binary.write(end_mark(end))
             done = binary.finish()
     return Packed(str(out), done["packed"], done["before"], done["raw_bytes"], done["file_bytes"], done["undecodable"])

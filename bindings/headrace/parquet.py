@@ -4,12 +4,16 @@
 
 A column of images has the bytes of JPEG or PNG files: either binary values, or Hugging Face's structs of `bytes` and `path`. If it was
 stopped or killed, the same command continues it. Needs pyarrow.
+
+The column of classes has their numbers or their names. Names are numbered in sorted order; if all of them are whole numbers, each is its own
+label, as in a manifest.
 """
 
 from __future__ import annotations
 
 import argparse
 import bisect
+import contextlib
 import importlib
 import itertools
 import json
@@ -20,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from . import _pack_command
-from .errors import DatasetInvalid, EnvironmentFailed, InvalidArgument
+from .errors import DatasetInvalid, EnvironmentFailed, Error, InvalidArgument
 
 
 def _pyarrow() -> tuple[Any, Any]:
@@ -32,6 +36,10 @@ def _pyarrow() -> tuple[Any, Any]:
 
 # What is in memory of a row group: a batch of its rows, by the sizes that the file states, and a buffer for each column.
 _BATCH_BYTES, _BATCH_ROWS, _BUFFER_BYTES = 4 << 20, 1024, 1 << 20
+
+# Above these limits a column of strings is not one of classes.
+_MOST_CLASSES, _MOST_CLASS_BYTES = 100_000, 16 << 20
+_MOST_NUMBERED = 1_000_000  # as in a manifest
 
 
 class _RowGroup:
@@ -57,10 +65,11 @@ class ParquetDataset:
 
     files      in the order in which their rows are packed; all have the same columns
     columns    the columns to read; None: all
-    label      the column of classes, which becomes `label`; None: the only one that Hugging Face's metadata calls a ClassLabel, else the
-               column `label`, if there is one
+    label      the column of classes, which becomes `label`: integers or strings; None: the only one that Hugging Face's metadata calls a
+               ClassLabel, else the column `label`, if there is one
 
-    `classes` has the names of the classes, or is None if the metadata has none. `pack_blocks` has the number of rows of each row group.
+    `classes` has the names of the classes: those of the metadata, or the distinct strings, sorted. It is None if classes only have numbers.
+    `pack_blocks` has the number of rows of each row group.
     """
 
     def __init__(self, files: Sequence[str | Path], columns: Sequence[str] | None = None, label: str | None = None) -> None:
@@ -92,6 +101,53 @@ class ParquetDataset:
         names = classes.get(self._label, {}).get("names")
         self.classes: list[str] | None = list(names) if names else None
         self._open: _RowGroup | None = None
+        self._numbers: dict[str, int] | None = None  # of the classes, if the column has their names
+        if self._label in self._columns:
+            self._read_classes(schema.field(self._label).type, label is not None)
+
+    def _read_classes(self, kind: Any, chosen: bool) -> None:
+        types = _pyarrow()[0].types
+        value = kind.value_type if types.is_dictionary(kind) else kind
+        if str(value) in ("string", "large_string", "string_view"):
+            names = sorted(self._distinct())
+            if all(name.isascii() and name.isdigit() for name in names) and max(map(int, names), default=0) < _MOST_NUMBERED:
+                self.classes, self._numbers = None, {name: int(name) for name in names}
+            else:
+                self.classes, self._numbers = names, {name: number for number, name in enumerate(names)}
+        elif chosen and not types.is_integer(value):
+            raise InvalidArgument(f"{self._files[0]}: column {self._label!r} has the type {kind}, expected integers or strings as classes: choose another column (label=, --label)")
+
+    def _distinct(self) -> set[str]:
+        """The distinct strings of the column of classes. Reads no other column."""
+        found: set[str] = set()
+        read: Any = None
+        size, opened = 0, -1
+        for file, within in self._groups:
+            if file != opened:
+                opened, read = file, self._opened(self._files[file])
+            where = f"{self._files[file]}, row group {within}"
+            row = 0
+            with _reading(where):
+                for batch in read.iter_batches(_BATCH_ROWS, row_groups=[within], columns=[self._label], use_threads=False):
+                    values = batch.column(self._label)
+                    new = set(values.unique().to_pylist()) - found
+                    for none in new & {None, ""}:
+                        found_at = row + values.to_pylist().index(none)
+                        what = "null" if none is None else "an empty string"
+                        raise DatasetInvalid(
+                            f"{where}, row {found_at}: column {self._label!r} is {what}, expected the name of a class: "
+                            "give the row a class or remove it, or choose the columns to pack without this one (columns=, --columns)"
+                        )
+                    found |= new
+                    size += sum(len(name.encode()) for name in new)
+                    row += batch.num_rows
+                    if len(found) > _MOST_CLASSES or size > _MOST_CLASS_BYTES:
+                        raise InvalidArgument(
+                            f"{self._files[file]}: column {self._label!r} has more than {_MOST_CLASSES:,} distinct strings, or more than {_MOST_CLASS_BYTES >> 20} MiB of "
+                            "them, which are too many for classes: choose another column (label=, --label), or choose the columns to pack without this one "
+                            "(columns=, --columns); to pack it as text, rename it"
+                        )
+        return found
 
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
@@ -103,13 +159,13 @@ class ParquetDataset:
         row = index - (self._ends[group - 1] if group else 0)
         file, within = self._groups[group]
         where = f"{self._files[file]}, row group {within}, row {row}"
-        try:
+        with _reading(where):
             values = self._group(group, row).row(row)
-        except DatasetInvalid:
-            raise
-        except Exception as error:
-            why = " ".join(str(error).split())  # pyarrow's have several lines
-            raise DatasetInvalid(f"{where}: cannot be read: {type(error).__name__}: {why}") from error
+        if self._numbers is not None:
+            name = values[self._label]
+            if name not in self._numbers:
+                raise DatasetInvalid(f"{where}: column {self._label!r} is {name!r}, which was not there at first: the file changed while it was read; pack it again")
+            values[self._label] = self._numbers[name]
         return {"label" if name == self._label else name: self._value(name, values[name], where) for name in self._columns}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -142,6 +198,18 @@ class ParquetDataset:
         return value["bytes"]
 
 
+@contextlib.contextmanager
+def _reading(where: str) -> Iterator[None]:
+    """Says where the files cannot be read, whatever pyarrow raises."""
+    try:
+        yield
+    except Error:
+        raise
+    except Exception as error:
+        why = " ".join(str(error).split())  # pyarrow's have several lines
+        raise DatasetInvalid(f"{where}: cannot be read: {type(error).__name__}: {why}") from error
+
+
 def _names(schema: Any) -> str:
     return ", ".join(f"{field.name} ({field.type})" for field in schema)
 
@@ -149,7 +217,7 @@ def _names(schema: Any) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m headrace.parquet", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("files", nargs="+", help="Parquet files, in the order in which their rows are packed")
-    parser.add_argument("--label", metavar="NAME", help="the column of classes (default: the only ClassLabel, or `label`)")
+    parser.add_argument("--label", metavar="NAME", help="the column of classes, integers or strings (default: the only ClassLabel, or `label`)")
     return _pack_command.run(parser, lambda given: ParquetDataset(given.files, given.columns, given.label), arguments)
 
 

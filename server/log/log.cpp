@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "server/log/logger.h"
 #include "server/log/recent.h"
 
 namespace headrace::server::log {
@@ -29,20 +30,24 @@ spdlog::level::level_enum spdlog_level(Level level) {
 
 /// A program that uses a Maker keeps spdlog's default logger for itself.
 std::shared_ptr<spdlog::logger>& own() {
-  static std::shared_ptr<spdlog::logger> logger;
-  return logger;
+  static std::shared_ptr<spdlog::logger> made;
+  return made;
 }
 
 spdlog::level::level_enum own_level = spdlog::level::info;
 
 }  // namespace
 
+spdlog::logger& logger() {
+  return own() ? *own() : *spdlog::default_logger_raw();
+}
+
 void set_sink(std::shared_ptr<spdlog::sinks::sink> sink) {
   const spdlog::sinks_init_list sinks = {std::move(sink), recent_sink()};
-  auto logger = std::make_shared<spdlog::logger>("headrace", sinks);
-  logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e %^%l%$ %v");
-  logger->set_level(own_level);
-  own() = std::move(logger);
+  auto made = std::make_shared<spdlog::logger>("headrace", sinks);
+  made->set_pattern("%Y-%m-%dT%H:%M:%S.%e %^%l%$ %v");
+  made->set_level(own_level);
+  own() = std::move(made);
 }
 
 void set_level(Level level) {
@@ -52,9 +57,9 @@ void set_level(Level level) {
 
 void write(Level level, fmt::string_view format, fmt::format_args args) noexcept {
   try {
-    spdlog::logger* const logger = own() ? own().get() : spdlog::default_logger_raw();
+    spdlog::logger& to = logger();
     const spdlog::level::level_enum at = spdlog_level(level);
-    if (logger->should_log(at)) logger->log(at, fmt::vformat(format, args));
+    if (to.should_log(at)) to.log(at, fmt::vformat(format, args));
   } catch (...) {  // no memory
   }
 }

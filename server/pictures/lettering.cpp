@@ -22,7 +22,7 @@ struct Corner {
   std::array<unsigned char, 4> color;
 };
 
-std::string printable(const std::string& text) {
+std::string in_ascii(const std::string& text) {
   std::string out;
   for (const char c : text) {
     const bool continues = (static_cast<unsigned char>(c) & 0xC0) == 0x80;  // of a character in UTF-8
@@ -44,7 +44,7 @@ std::vector<std::string> wrap(const std::string& text, std::int32_t width) {
   std::vector<std::string> lines;
   std::string line;
   const auto end_line = [&] { lines.push_back(std::exchange(line, {})); };
-  std::istringstream words(printable(text));
+  std::istringstream words(in_ascii(text));
   for (std::string word; words >> word;) {
     if (!line.empty() && width_of(line + " " + word) > width) end_line();
     line += (line.empty() ? "" : " ") + word;

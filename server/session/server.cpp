@@ -24,6 +24,7 @@
 #include "server/placement/apply.h"
 #include "server/session/admission.h"
 #include "server/session/descriptors.h"
+#include "server/session/labels.h"
 
 namespace headrace::server::session {
 namespace {
@@ -113,8 +114,9 @@ Result<std::unique_ptr<Server>> Server::build(const config::Config& config) {
   auto assembly = assemble_until_stopped(config, reads);
   if (!assembly) return tl::make_unexpected(assembly.error());
   std::vector<std::unique_ptr<exec::Stream>> streams;
-  if (const std::string lacking = assembly::short_of_memory(*assembly); !lacking.empty())
-    log::warn("{}", lacking);
+  for (const std::string& text : label_conflicts(assembly->streams)) log::warn("{}", text);
+  // Before the rings are allocated; logged if the server starts.
+  const std::string lacking = assembly::short_of_memory(*assembly);
   for (exec::StreamSetup& setup : assembly->streams) {
     const auto size = assembly::ring_size(setup);
     if (!size) return tl::make_unexpected(size.error());
@@ -186,6 +188,7 @@ Result<std::unique_ptr<Server>> Server::build(const config::Config& config) {
     return fail(refused_by_system(std::strerror(number), number));
   }
   if (auto enough = check_descriptors(); !enough) return fail(enough.error());
+  if (!lacking.empty()) log::warn("{}", lacking);
   server->engine_->start();
   return server;
 }

@@ -50,8 +50,10 @@ const char* doing(const std::string& stage) {
 }
 
 std::string make_more_ahead(bool waits) {
-  return fmt::format("too few batches are made ahead. Raise the stream's `ring.prefetch`{}",
-                     waits ? ", and `io.threads` of its source" : "");
+  return waits
+             ? "they wait for reads. Raise `io.threads` of the stream's source, or keep its files on a local "
+               "disk (`io.disk_cache`)"
+             : "too few batches are made ahead. Raise the stream's `ring.prefetch`";
 }
 
 std::string remedy(const std::string& stage, const Resources& server) {
@@ -60,8 +62,8 @@ std::string remedy(const std::string& stage, const Resources& server) {
            "dataset (`headrace pack`).";
   if (stage == "decode") return faster_decoding(server) + ".";
   return more_cpus(server) +
-         ", put costly transforms (blur, color) behind the crop or resize that makes images smaller, or run "
-         "color transforms on the GPU (`device: gpu`; `headrace check` says which).";
+         ", or make transforms cheaper: a smaller crop before them, a smaller `kernel_size` of blur, a lower "
+         "`p`. Color transforms can run on the GPU (`device: gpu`); blur cannot.";
 }
 
 }  // namespace headrace::server::status

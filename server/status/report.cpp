@@ -73,8 +73,29 @@ void add_rates(json& stream, const json& before, double seconds, double workers)
   stream["busy"] = std::min(1.0, growth(stream, before, "busy_seconds") / (seconds * workers));
   stream["stages"] = stage_fractions(stream, before);
   stream["seconds_left"] = seconds_left(stream, before, seconds);
-  const double decoded = stream.at("decoded").get<double>();
-  stream["sharing_factor"] = decoded > 0 ? json(stream.at("granted").get<double>() / decoded) : json();
+}
+
+json sharing_factor(double granted, double decoded) {
+  return decoded > 0 ? json(granted / decoded) : json();
+}
+
+/// Of a stream, or of all streams that share rows: one of them decodes for the others.
+void add_sharing_factors(json& now) {
+  json& streams = now.at("streams");
+  for (json& stream : streams)
+    stream["sharing_factor"] =
+        sharing_factor(stream.at("granted").get<double>(), stream.at("decoded").get<double>());
+  for (json& group : now.at("sharing")) {
+    std::uint64_t granted = 0, decoded = 0;
+    for (const json& name : group.at("streams")) {
+      granted += streams.at(name).at("granted").get<std::uint64_t>();
+      decoded += streams.at(name).at("decoded").get<std::uint64_t>();
+    }
+    group["granted"] = granted;
+    group["decoded"] = decoded;
+    group["sharing_factor"] = sharing_factor(static_cast<double>(granted), static_cast<double>(decoded));
+    for (const json& name : group.at("streams")) streams.at(name)["sharing_factor"] = group["sharing_factor"];
+  }
 }
 
 }  // namespace
@@ -91,6 +112,7 @@ json report(json now, std::uint64_t now_ns, const History::Entries& past) {
     stream["finding"] = {{"severity", name_of(found.severity)}, {"text", found.text}};
     add_rates(stream, stream_in(before.stats, name), seconds, workers);
   }
+  add_sharing_factors(now);
   const double capacity = seconds_since(*past.front()) * workers;
   now["workers_busy"] = std::min(1.0, growth(now, past.front()->stats, "busy_seconds") / capacity);
   return now;

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <exception>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -9,6 +10,7 @@
 #include "server/assembly/assemble.h"
 #include "server/exec/engine.h"
 #include "server/placement/placement.h"
+#include "server/session/labels.h"
 #include "server/verbs/check_notes.h"
 #include "server/verbs/dataset.h"
 #include "server/verbs/fitness.h"
@@ -33,16 +35,15 @@ void check_streams(Told& told, const assembly::Assembly& assembly, const config:
     const StreamInfo& info = setup.info;
     const auto ring = assembly::ring_size(setup);
     if (!ring) {
-      told.error(ring.error());
+      told.error({ring.error().code, fmt::format("stream `{}`: {}", info.name, ring.error().message)});
       continue;
     }
     describe_stream(told, setup, assembly, config);
-    Finding samples = judge_samples(setup, all, config.server.threads);
+    const Finding samples = judge_samples(setup, config, all);
     if (all && samples.health == Health::kGood && !info.live) told.line("  {}\n", samples.found);
-    if (samples.health == Health::kBroken)
-      samples.found = fmt::format("stream `{}`: {}", info.name, samples.found);
     told.judge(samples, "  ");
     told.line("  ring: {}\n", to_string(*ring));
+    told.end_stream();
     streams.push_back({{"name", info.name},
                        {"samples", info.samples},
                        {"classes", info.classes.size()},
@@ -55,12 +56,14 @@ void check_streams(Told& told, const assembly::Assembly& assembly, const config:
 
 void check_configuration(Told& told, const CheckArguments& arguments) {
   const auto config = arguments.config.load();
-  if (!config) return told.error(config.error());
+  if (!config) return told.errors(config.error());
   const auto assembly = assembly::assemble(*config);
-  if (!assembly) return told.error(assembly.error());
+  if (!assembly) return told.errors(assembly.error());
   for (const std::string& name : assembly->unused)
     told.line("warning: source `{}`: no stream serves it, so it was not opened\n", name);
   check_streams(told, *assembly, *config, arguments.all);
+  for (const std::string& text : session::label_conflicts(assembly->streams))
+    told.line("warning: {}\n", text);
   describe_sharing(told, *assembly, *config);
   describe_caches(told, *assembly);
   const auto running = RunningServer::find(config->server.directory);
@@ -82,21 +85,33 @@ void check_configuration(Told& told, const CheckArguments& arguments) {
 }
 
 int check(const CheckArguments& arguments) {
+  const std::string& file = arguments.config.file;
+  if (!is_config(file)) {
+    if (!arguments.all && !arguments.as_json) return propose(file);
+    return report_call({ErrorCode::kInvalidArgument,
+                        fmt::format("{1} needs a configuration: headrace check {0} > headrace.yaml, then "
+                                    "headrace check {1} headrace.yaml",
+                                    file, arguments.all ? "--all" : "--json")},
+                       arguments.as_json);
+  }
   Told told(arguments.as_json);
-  if (is_config(arguments.config.file)) {
+  try {
     check_configuration(told, arguments);
-  } else if (arguments.all || arguments.as_json) {
-    told.error({ErrorCode::kInvalidArgument,
-                fmt::format("{1} needs a configuration: headrace check {0} > headrace.yaml, then headrace "
-                            "check {1} headrace.yaml",
-                            arguments.config.file, arguments.all ? "--all" : "--json")});
-  } else {
-    return propose(arguments.config.file);
+  } catch (const std::exception& thrown) {  // as of a thread that cannot be created
+    if (!arguments.as_json) throw;
+    told.error(error_of(thrown));
   }
   return told.finish();
 }
 
 }  // namespace
+
+int report_call(const Error& error, bool as_json) {
+  if (!as_json) return report(error);
+  Told told(as_json);
+  told.error(error);
+  return told.finish();
+}
 
 void add_check(CLI::App& app, int& exit_code) {
   auto arguments = std::make_shared<CheckArguments>();

@@ -70,9 +70,10 @@ void print_sharing(Told& told, const assembly::SharingGroup& group, const config
       largest = std::max<std::uint64_t>(largest, stream->second.batch_size);
   if (group.window && group.window->room() < 2 * largest)
     told.line(
-        "  warning: the window of these streams (sharing.window) has room for {} rows. Raise it to at least "
+        "  warning: the window of streams {} (sharing.window) has room for {} rows. Raise it to at least "
         "{} rows ({}), two batches of the largest batch_size, or rows are decoded again\n",
-        group.window->room(), 2 * largest, human_bytes(2 * largest * group.window->row_bytes()));
+        fmt::join(group.streams, ", "), group.window->room(), 2 * largest,
+        human_bytes(2 * largest * group.window->row_bytes()));
 }
 
 /// For each source, names the streams outside its largest sharing group, and why they share no rows with it.
@@ -116,17 +117,18 @@ void print_waits(Told& told, const assembly::Assembly& assembly, const config::C
 }
 
 /// Estimates from the samples that were tried how many a cache's budget holds.
-std::string room_of(const assembly::CacheUse& use) {
+void print_room(Told& told, const assembly::CacheUse& use) {
   const cache::Arena& arena = *use.arena;
   const auto counts = arena.counts();
   const std::string head = fmt::format("{}: {}", arena.name(), human_bytes(arena.budget()));
-  if (counts.samples == 0)
-    return fmt::format("{}\n  warning: it kept none of the samples that were tried: {}", head,
-                       counts.misses > 0 ? "they are bad, or larger than it" : "none was requested from it");
+  if (counts.samples == 0) {
+    told.line("{}\n", head);
+    return told.line("  warning: {} kept none of the samples that were tried: {}\n", arena.name(),
+                     counts.misses > 0 ? "they are bad, or larger than it" : "none was requested from it");
+  }
   const double each = static_cast<double>(arena.used()) / static_cast<double>(counts.samples);
-  return fmt::format(
-      "{}, room for about {:.0f} samples of the size of those that were tried; the source has {}", head,
-      static_cast<double>(arena.budget()) / each, use.samples);
+  told.line("{}, room for about {:.0f} samples of the size of those that were tried; the source has {}\n",
+            head, static_cast<double>(arena.budget()) / each, use.samples);
 }
 
 }  // namespace
@@ -134,8 +136,8 @@ std::string room_of(const assembly::CacheUse& use) {
 void describe_stream(Told& told, const exec::StreamSetup& setup, const assembly::Assembly& assembly,
                      const config::Config& config) {
   const StreamInfo& info = setup.info;
-  told.line("stream {}: {}, {}, batches of {}\n", info.name, count_of(info.samples, "sample"),
-            count_of_classes(info.classes.size()), info.batch_size);
+  told.begin_stream(info.name, fmt::format("{}, {}, batches of {}", count_of(info.samples, "sample"),
+                                           count_of_classes(info.classes.size()), info.batch_size));
   for (const FieldSpec& field : info.fields) told.line("  {}\n", shape(field));
   print_device_fields(told, info, config);
   if (const auto found = config.streams.find(info.name); found != config.streams.end())
@@ -163,7 +165,7 @@ void describe_sharing(Told& told, const assembly::Assembly& assembly, const conf
 }
 
 void describe_caches(Told& told, const assembly::Assembly& assembly) {
-  for (const assembly::CacheUse& use : assembly.caches.memory) told.line("{}\n", room_of(use));
+  for (const assembly::CacheUse& use : assembly.caches.memory) print_room(told, use);
 }
 
 void describe_memory(Told& told, const assembly::Assembly& assembly, const ring::MemoryHeadroom& room) {

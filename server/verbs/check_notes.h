@@ -7,7 +7,7 @@
 
 namespace headrace::server::verbs {
 
-/// What a stream serves, and where it is computed.
+/// What a stream serves, and where it is computed. Begins the stream in `told`.
 void describe_stream(Told& told, const exec::StreamSetup& setup, const assembly::Assembly& assembly,
                      const config::Config& config);
 /// Which streams share rows, which share none, and why.

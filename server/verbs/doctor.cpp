@@ -29,8 +29,7 @@ void examine_data(const config::Config& config, const std::optional<RunningServe
     out.push_back(broken("data", assembly.error()));
     return;
   }
-  for (const exec::StreamSetup& setup : assembly->streams)
-    out.push_back(judge_samples(setup, false, config.server.threads));
+  for (const exec::StreamSetup& setup : assembly->streams) out.push_back(judge_samples(setup, config, false));
   out.push_back(judge_memory(*assembly, running));
 }
 

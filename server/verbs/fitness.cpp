@@ -48,6 +48,21 @@ std::string list_of(const TriedSamples& tried, std::uint64_t all) {
   return list;
 }
 
+/// What to do about more bad samples than a stream allows. nullptr: an upload stream, whose policy is fixed.
+std::string remedy_of(const config::StreamConfig* stream, const TriedSamples& tried, std::uint64_t size,
+                      double allowed) {
+  if (!stream) return "an upload stream allows no bad samples: repair or remove these files";
+  if (stream->on_error == config::OnError::kReplace)
+    return fmt::format(
+        "the stream would fail: its max_bad allows {:.0f}. Repair or remove these files, or raise max_bad",
+        std::floor(allowed));
+  const bool too_many = static_cast<double>(tried.distinct) > stream->max_bad * static_cast<double>(size);
+  return fmt::format(
+      "the stream would fail: its on_error is `fail`. Repair or remove these files, or set on_error: "
+      "replace{}",
+      too_many ? " and raise max_bad" : "");
+}
+
 }  // namespace
 
 Error Finding::error() const {
@@ -148,10 +163,10 @@ Finding judge_port(const config::ServerConfig& server, const std::optional<Runni
   return broken(what, http.error());
 }
 
-Finding judge_samples(const exec::StreamSetup& setup, bool all, unsigned threads) {
+Finding judge_samples(const exec::StreamSetup& setup, const config::Config& config, bool all) {
   const std::string what = "stream " + setup.info.name;
   if (setup.info.live) return good(what, "is fed by another process");
-  const auto tried = try_samples(setup.info.name, *setup.maker, all, threads);
+  const auto tried = try_samples(setup.info.name, *setup.maker, all, config.server.threads);
   if (!tried) return broken(what, tried.error());
   if (tried->bad == 0)
     return good(what,
@@ -164,10 +179,9 @@ Finding judge_samples(const exec::StreamSetup& setup, bool all, unsigned threads
   if (only) return broken(what, {ErrorCode::kDatasetInvalid, list});
   if (allowed > 0 && (tried->tried < size || static_cast<double>(tried->distinct) <= allowed))
     return {what, Health::kPoor, list, {}};
+  const auto stream = config.streams.find(setup.info.name);
   return {what, Health::kBroken, list,
-          fmt::format("the stream would fail: its max_bad and on_error allow {:.0f}. Replace or remove these "
-                      "files, raise max_bad, or set on_error: replace",
-                      std::floor(allowed)),
+          remedy_of(stream == config.streams.end() ? nullptr : &stream->second, *tried, size, allowed),
           ErrorCode::kDatasetInvalid};
 }
 

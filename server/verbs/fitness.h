@@ -60,6 +60,6 @@ Finding judge_directory(const config::ServerConfig& server, const std::optional<
 /// Binds the HTTP port for a moment, unless the running server has it.
 Finding judge_port(const config::ServerConfig& server, const std::optional<RunningServer>& running);
 /// Makes samples of the first epoch: a few, or all. The samples of a live stream are yet to come.
-Finding judge_samples(const exec::StreamSetup& setup, bool all, unsigned threads);
+Finding judge_samples(const exec::StreamSetup& setup, const config::Config& config, bool all);
 
 }  // namespace headrace::server::verbs

@@ -157,8 +157,11 @@ class Preview {
 Result<const exec::StreamSetup*> choose(const assembly::Assembly& assembly, std::string name) {
   std::vector<std::string> names;
   for (const exec::StreamSetup& setup : assembly.streams) names.push_back(setup.info.name);
-  if (name.empty()) name = names.size() == 1 ? names.front() : "train";
+  const bool unnamed = name.empty();
+  if (unnamed) name = names.size() == 1 ? names.front() : "train";
   const auto found = std::find(names.begin(), names.end(), name);
+  if (found == names.end() && unnamed)
+    return fail(ErrorCode::kInvalidArgument, fmt::format("give --stream: one of {}", fmt::join(names, ", ")));
   if (found == names.end())
     return fail(ErrorCode::kNoSuchStream,
                 fmt::format("no stream `{}`; expected one of: {}", name, fmt::join(names, ", ")));

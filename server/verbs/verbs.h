@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
@@ -38,6 +39,11 @@ std::string printable(const std::string& text);
 
 /// Prints "headrace: NAME: message" on stderr and returns the exit code.
 int report(const Error& error);
+
+/// Reports a wrong call of `check`. `as_json`: as its document, too.
+int report_call(const Error& error, bool as_json);
+/// An exception of the standard library as an error.
+Error error_of(const std::exception& thrown);
 
 /// `--json`. Errors go to stderr as text, with and without it.
 void add_json(CLI::App& verb, bool& as_json);

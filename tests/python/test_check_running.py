@@ -148,3 +148,66 @@ def test_json_has_the_error_that_ended_the_check(basic_config: dict[str, Any], t
 def test_json_of_a_folder_is_an_error_too(image_folder: Path) -> None:
     status, document = told(image_folder)
     assert status == 2 and "--json needs a configuration" in document["errors"][0]
+
+
+def test_json_has_each_error_of_a_configuration_as_an_item(basic_config: dict[str, Any], tmp_path: Path) -> None:
+    basic_config["streams"]["train"].update(batch_sise=3, max_bad="many")
+    basic_config["sauces"] = {}
+    path = configured(basic_config, tmp_path)
+    status, document = told(path)
+    assert status == 2 and len(document["errors"]) == 3
+    assert all(error.startswith(f"CONFIG_INVALID: {path}:") and "\n" not in error for error in document["errors"])
+    assert [sum(word in error for error in document["errors"]) for word in ("batch_sise", "max_bad", "sauces")] == [1, 1, 1]
+
+
+def test_json_has_an_item_for_each_source_that_does_not_open(basic_config: dict[str, Any], tmp_path: Path) -> None:
+    basic_config["sources"]["other"] = {"type": "image_folder", "path": "/nowhere/b"}
+    basic_config["sources"]["images"]["path"] = "/nowhere/a"
+    basic_config["streams"]["val"] = {**basic_config["streams"]["train"], "source": "other"}
+    status, document = told(configured(basic_config, tmp_path))
+    assert status == 3 and len(document["errors"]) == 2
+    assert "source `images`: " in document["errors"][0] and "source `other`: " in document["errors"][1]
+
+
+def test_json_has_the_warnings_that_are_logged(basic_config: dict[str, Any], tmp_path: Path, image_folder: Path) -> None:
+    folder = shutil.copytree(image_folder, tmp_path / "copy")
+    shutil.copy(next(folder.rglob("*.jpg")), folder / "stray.jpg")
+    basic_config["sources"]["images"].update(path=str(folder), io={"delay": "20ms"})
+    path = configured(basic_config, tmp_path)
+    done = run("check", path, "--json")
+    document = json.loads(done.stdout)
+    logged = [warning for warning in document["warnings"] if warning.startswith("source `images`: ")]
+    assert len(logged) == 2, document
+    assert any("io.delay adds 20 ms" in warning for warning in logged) and any("outside the class folders" in warning for warning in logged)
+    assert all(warning in done.stderr for warning in logged), "they are logged as well"
+
+
+def test_json_names_the_stream_of_each_message(basic_config: dict[str, Any], tmp_path: Path, image_folder: Path) -> None:
+    folder = shutil.copytree(image_folder, tmp_path / "copy")
+    next(folder.rglob("*.jpg")).write_bytes(b"")
+    basic_config["sources"]["images"]["path"] = str(folder)
+    basic_config["streams"]["train"].update(batch_size=1000)
+    basic_config["streams"]["val"] = {**basic_config["streams"]["train"], "on_error": "fail"}
+    path = configured(basic_config, tmp_path)
+    _, document = told(path, "--all")
+    assert [error.split(": ")[1] for error in document["errors"]] == ["stream `val`"]
+    assert document["errors"][0].count("stream `val`") == 1
+    bad = [warning for warning in document["warnings"] if "samples is bad" in warning]
+    assert [warning.split(": ")[0] for warning in bad] == ["stream `train`"]
+    small = [warning for warning in document["warnings"] if "batch_size 1000 is larger" in warning]
+    assert [warning.split(": ")[0] for warning in small] == ["stream `train`", "stream `val`"]
+    for name in ("train", "val"):
+        notes = [note.split(": ", 1)[1] for note in document["notes"] if note.startswith(f"stream `{name}`: ")]
+        assert any("batches of 1000" in note for note in notes) and any(note.startswith("ring: ") for note in notes), notes
+    assert not any(note.startswith(("ring: ", "image ", "label ")) for note in document["notes"])
+    assert not any("\nwarning: " in text or "  warning: " in text for text in document["notes"])
+
+
+@pytest.mark.parametrize("arguments", [[], ["--bogus"], ["a.yaml", "b.yaml"]])
+def test_json_of_a_wrong_call_is_a_document_too(arguments: list[str]) -> None:
+    done = subprocess.run([headrace_binary(), "check", "--json", *arguments], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    (error,) = json.loads(done.stdout)["errors"]
+    assert error.startswith("INVALID_ARGUMENT: ") and done.stderr == f"headrace: {error}\n"
+    plain = subprocess.run([headrace_binary(), "check", "--bogus"], capture_output=True, text=True, timeout=60, check=False)
+    assert (plain.returncode, plain.stdout) == (2, "") and plain.stderr.startswith("headrace: INVALID_ARGUMENT: ")

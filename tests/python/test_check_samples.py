@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from pathlib import Path
 
-from conftest import write_images
+import yaml
+from conftest import ServerFactory, write_images
 from running import headrace_binary
 
 
@@ -64,10 +66,12 @@ def test_more_bad_samples_than_the_stream_allows_are_an_error(tmp_path: Path) ->
     every = check(tmp_path / "c.yaml", "--all")
     assert every.returncode == 3
     assert "DATASET_INVALID: stream `train`: 5 of 40 samples are bad:\n" in every.stderr
-    assert every.stderr.endswith("the stream would fail: its max_bad and on_error allow 4. Replace or remove these files, raise max_bad, or set on_error: replace\n")
+    assert every.stderr.endswith("the stream would fail: its max_bad allows 4. Repair or remove these files, or raise max_bad\n")
     strict = check_photos(tmp_path, f"{crop}, on_error: fail")
     assert strict.returncode == 3
-    assert strict.stderr.endswith("the stream would fail: its max_bad and on_error allow 0. Replace or remove these files, raise max_bad, or set on_error: replace\n")
+    assert strict.stderr.endswith("the stream would fail: its on_error is `fail`. Repair or remove these files, or set on_error: replace\n")
+    both = check_photos(tmp_path, f"{crop}, on_error: fail, max_bad: 0.01")
+    assert both.stderr.endswith("or set on_error: replace and raise max_bad\n")
 
 
 def test_all_streams_that_would_fail_are_reported_at_once(tmp_path: Path) -> None:
@@ -100,3 +104,35 @@ def test_a_stream_whose_epochs_have_no_batch_is_refused(tmp_path: Path) -> None:
     assert f"{tmp_path}/c.yaml:2:47: {said}" in done.stderr
     assert done.stderr.count("stream `train`") == 1, done.stderr
     assert check_photos(tmp_path, f"batch_size: 6, {crop}").returncode == 0
+
+
+def test_classes_whose_labels_differ_between_streams_are_named(tmp_path: Path, start_server: ServerFactory) -> None:
+    write_images(tmp_path / "train", classes=3, per_class=2)
+    shutil.copytree(tmp_path / "train", tmp_path / "val")
+    shutil.rmtree(tmp_path / "val/class_0")
+    config = {
+        "server": {"metrics": "off"},
+        "sources": {name: {"type": "image_folder", "path": str(tmp_path / name)} for name in ("train", "val")},
+        "streams": {name: {"source": name, "transforms": [{"center_crop": 16}]} for name in ("train", "val")},
+    }
+    expected = "class `class_1` has label 1 in stream `train`, but 0 in stream `val`, because their lists of classes differ. Give both the same class folders"
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump(config))
+    done = check(tmp_path / "c.yaml")
+    assert done.returncode == 0 and f"warning: {expected}" in done.stdout
+    assert expected in start_server(config).output()
+    shutil.rmtree(tmp_path / "train/class_2")
+    shutil.copytree(tmp_path / "train/class_0", tmp_path / "val/class_0")
+    assert "has label" not in check(tmp_path / "c.yaml").stdout, "additional classes at the end change no label"
+
+
+def test_the_report_and_its_errors_keep_their_order_in_one_file(tmp_path: Path) -> None:
+    write_images(tmp_path / "photos", classes=2, per_class=10)
+    next(iter((tmp_path / "photos").rglob("*.jpg"))).write_bytes(b"")
+    strict = check_photos(tmp_path, "transforms: [{center_crop: 16}], on_error: fail")
+    assert strict.stdout.endswith("\nnot ok, 1 error\n")
+    done = subprocess.run([headrace_binary(), "check", tmp_path / "c.yaml"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60, check=False)
+    order = [done.stdout.index(word) for word in ("stream train: 20 samples", "headrace: DATASET_INVALID: ", "  ring: ", "not ok, 1 error")]
+    assert order == sorted(order), done.stdout
+    (tmp_path / "c.yaml").write_text("sources: {a: {type: lmdb}}\nstreams: {b: {source: c, batch_sise: 2}}\n")
+    wrong = check(tmp_path / "c.yaml")
+    assert (wrong.returncode, wrong.stdout) == (2, f"not ok, {len(wrong.stderr.splitlines())} errors\n")

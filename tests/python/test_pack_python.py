@@ -123,6 +123,19 @@ def test_bad_samples_may_be_packed_as_bad(start_server: Any, dataset: Counted, o
 
 
 @pytest.mark.parametrize("workers", [0, 2])
+def test_samples_without_a_value_may_be_packed_as_bad_but_misfits_may_not(out: Path, workers: int) -> None:
+    values = [{"x": np.ones(3), "label": 0}, {"x": None, "label": 1}, {"x": np.ones(3), "label": None}, {"x": np.ones(3), "label": 1}]
+    with pytest.raises(DatasetInvalid, match="sample 1: field `x` is NoneType, expected a number"):
+        pack(values, out, workers=workers)
+    packed = pack(values, out, on_error="bad", workers=workers)
+    assert (packed.samples, packed.before, packed.bad) == (4, 1, 2)
+    assert inspect(out)["first_undecodable"][0].startswith("1: field `x` is NoneType, expected a number")
+    for other in ({"x": np.ones(2), "label": 0}, {"label": 0}):
+        with pytest.raises(DatasetInvalid, match="sample 1: field `x` (has shape|is missing)"):
+            pack([values[0], other], out.with_name("other"), on_error="bad", workers=workers)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize(
     ("text", "kept"),
     [("no file caf\udce9.png", "no file caf\\udce9.png"), ("x" * 986 + "grüße", "x" * 986 + "grü")],

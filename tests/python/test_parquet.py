@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import pickle
+import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -60,6 +63,8 @@ def test_what_hugging_face_publishes_is_served(start_server: Any, tmp_path: Path
     command = [sys.executable, "-m", "headrace.parquet", *published(tmp_path), str(out), "--workers", workers, "--quiet"]
     said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     assert said == f"packed 17 samples into {out}; serve it: sources: {{packed: {{type: lmdb, path: {out}}}}}\n"
+    again = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert again == said.replace(f"packed 17 samples into {out}", f"{out} is complete already: 17 samples")
     seen = []
     server = start_server(config(lmdb(out), output={"layout": "NHWC"}, transforms=[{"center_crop": SIDE}]))
     with headrace.Loader(server.address, stream="train", batch="dict") as loader:
@@ -83,6 +88,81 @@ def test_plain_columns_are_read_without_metadata(tmp_path: Path) -> None:
     assert ParquetDataset([file], columns=["png"], label="label")[0] == {"png": jpeg(0), "label": 1}
     with pytest.raises(IndexError):
         dataset[2]
+
+
+NAMED = ["emu", "cat", "dog", "cat", "emu", "cät", "Ant"]
+TYPES = {
+    "string": pyarrow.string(),
+    "large_string": pyarrow.large_string(),
+    "dictionary": pyarrow.dictionary(pyarrow.int8(), pyarrow.string()),
+    "large_dictionary": pyarrow.dictionary(pyarrow.int32(), pyarrow.large_string()),
+}
+
+
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize(("column", "options"), [("cls", ["--label", "cls", "--columns", "image", "cls"]), ("label", [])])
+def test_strings_are_classes_numbered_in_sorted_order(start_server: Any, tmp_path: Path, kind: str, column: str, options: list[str]) -> None:
+    images = [jpeg(number) for number in range(7)]
+    files = [
+        write(tmp_path / f"{part}.parquet", {"image": images[rows], column: pyarrow.array(NAMED[rows], TYPES[kind])}, rows=2)
+        for part, rows in (("a", slice(0, 4)), ("b", slice(4, 7)))
+    ]
+    out = tmp_path / "set.lmdb"
+    assert main([*files, str(out), *options, "--workers", "2", "--quiet"]) == 0
+    classes = ["Ant", "cat", "cät", "dog", "emu"]
+    described = inspect(out)
+    assert [field["name"] for field in described["fields"]] == ["image"]
+    assert {each["label"]: each["name"] for each in described["largest_classes"]} == dict(enumerate(classes))
+    with headrace.Loader(start_server(config(lmdb(out), transforms=[{"center_crop": SIDE}])).address, stream="train", batch="dict") as loader:
+        assert loader.classes == tuple(classes)
+        labels = {index: label for batch in loader for index, label in zip(batch.sample_index.tolist(), batch["label"].tolist(), strict=True)}
+    assert [classes[labels[index]] for index in range(7)] == NAMED
+
+
+def test_strings_that_are_all_whole_numbers_are_their_own_labels(tmp_path: Path) -> None:
+    def numbers(*names: str) -> tuple[list[str] | None, list[int]]:
+        dataset = ParquetDataset([write(tmp_path / "a.parquet", {"x": [0.5] * len(names), "label": list(names)})])
+        return dataset.classes, [dataset[row]["label"] for row in range(len(names))]
+
+    assert numbers("10", "2", "0") == (None, [10, 2, 0])
+    assert numbers("10", "2", "b") == (["10", "2", "b"], [0, 1, 2])
+    assert numbers("1440764", "2") == (["1440764", "2"], [0, 1]), "too large for a label"
+
+
+def test_only_the_column_of_classes_is_read_for_their_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = write(tmp_path / "a.parquet", {"image": [jpeg(0), jpeg(1)], "cls": ["b", "a"], "label": ["c", "d"]})
+    read, columns = pyarrow.parquet.ParquetFile.iter_batches, []
+    monkeypatch.setattr(pyarrow.parquet.ParquetFile, "iter_batches", lambda *given, **options: columns.append(options["columns"]) or read(*given, **options))
+    assert ParquetDataset([file], columns=["image", "cls"]).classes is None, "no label is chosen"
+    assert columns == []
+    dataset = ParquetDataset([file], columns=["image"], label="cls")
+    assert dataset.classes == ["a", "b"] and columns == [["cls"]]
+    assert pickle.loads(pickle.dumps(dataset))[0] == {"image": jpeg(0), "label": 1}
+    assert columns == [["cls"], ["image", "cls"]]
+
+
+def test_columns_that_cannot_be_classes_are_refused(tmp_path: Path) -> None:
+    for missing, what in ((None, "null"), ("", "an empty string")):
+        for kind in TYPES.values():
+            file = write(tmp_path / "a.parquet", {"x": [1.5] * 7, "cls": pyarrow.array(["a"] * 6 + [missing], kind)})
+            with pytest.raises(DatasetInvalid, match=rf"a.parquet, row group 1, row 2: column 'cls' is {what}, expected the name of a class: .*--columns"):
+                ParquetDataset([file], label="cls")
+            assert ParquetDataset([file])[6] == {"x": 1.5, "cls": missing}
+    many = write(tmp_path / "many.parquet", {"x": [1.5] * 100_001, "label": [f"n{row}" for row in range(100_001)]}, rows=50_000)
+    with pytest.raises(InvalidArgument, match=r"many.parquet: column 'label' has more than 100,000 distinct strings, .*too many for classes: choose another column \(label=, --label\)"):
+        ParquetDataset([many])
+    assert ParquetDataset([many], columns=["x"])[0] == {"x": 1.5}
+    most = write(tmp_path / "most.parquet", {"x": [1.5] * 100_000, "label": [f"n{row:06}" for row in range(100_000)]}, rows=50_000)
+    assert ParquetDataset([most])[99_999] == {"x": 1.5, "label": 99_999}
+    long = write(tmp_path / "long.parquet", {"x": [1.5] * 20, "label": [chr(97 + row) * (1 << 20) for row in range(20)]})
+    with pytest.raises(InvalidArgument, match="'label' has more than .* 16 MiB"):
+        ParquetDataset([long])
+    with pytest.raises(InvalidArgument, match=r"a.parquet: column 'x' has the type double, expected integers or strings as classes: choose another column"):
+        ParquetDataset([file], label="x")
+    changed = ParquetDataset([write(tmp_path / "b.parquet", {"x": [1.5], "label": ["a"]})])
+    write(tmp_path / "b.parquet", {"x": [1.5], "label": ["b"]})
+    with pytest.raises(DatasetInvalid, match="b.parquet, row group 0, row 0: column 'label' is 'b', which was not there at first: the file changed"):
+        changed[0]
 
 
 @pytest.fixture
@@ -161,10 +241,51 @@ def test_a_damaged_page_is_named_and_the_same_command_continues(tmp_path: Path, 
     assert main(command) == 3
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"headrace: DATASET_INVALID: sample 14: {second}, row group 1, row 0: cannot be read: OSError: "), line
-    assert line.endswith(f"; 14 samples before it are kept in {tmp_path / 'out'}: repair the dataset, then run the same command or program again to continue"), line
+    kept = f"; 14 samples before it are kept in {tmp_path / 'out'}: repair the dataset, then run the same command or program again to continue"
+    assert line.endswith(f"{kept}; or pack such samples as bad ones with --on-error bad"), line
     Path(second).write_bytes(whole)
     assert main(command) == 0
     assert "packed 17 samples" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("workers", ["0", "3"])
+@pytest.mark.parametrize(
+    ("column", "value", "what"),
+    [("w", 1.5, "a number, array, image, str or bytes"), ("caption", "a", "str"), ("image", {"bytes": jpeg(0), "path": ""}, "bytes"), ("label", 1, "a number, .*")],
+)
+def test_rows_with_nulls_are_named_and_may_be_packed_as_bad(tmp_path: Path, capsys: pytest.CaptureFixture[str], column: str, value: Any, what: str, workers: str) -> None:
+    file, out = write(tmp_path / "a.parquet", {"x": [0.5] * 7, column: [*[value] * 5, None, value]}), tmp_path / "out"
+    command = [file, str(out), "--workers", workers, "--quiet"]
+    assert main(command) == 3
+    (line,) = capsys.readouterr().err.splitlines()
+    said = f"sample 5: field `{column}` is NoneType, expected {what}; 5 samples before it are kept in {out}: repair the dataset, then run the same .*"
+    assert re.fullmatch(f"headrace: DATASET_INVALID: {said} to continue; or pack such .* with --on-error bad; or leave the column out with --columns, and remove {out} first.*", line), line
+    assert main([*command, "--columns", "x"]) == 2
+    assert re.search(f"{out} holds another packing: .*; remove it or choose another name", capsys.readouterr().err)
+    assert main([*command, "--on-error", "bad"]) == 0
+    assert capsys.readouterr().out.startswith(f"packed 7 samples into {out}, 1 of them bad; serve it: ")
+    assert re.fullmatch(f"5: field `{column}` is NoneType, expected {what}", inspect(out)["first_undecodable"][0])
+    assert main([*command, "--on-error", "bad"]) == 0
+    assert capsys.readouterr().out.startswith(f"{out} is complete already: 7 samples, 1 of them bad; serve it: ")
+    shutil.rmtree(out)
+    assert main([*command, "--columns", "x"]) == 0
+
+
+def test_remedies_are_only_those_that_help(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = write(tmp_path / "first.parquet", {"x": [0.5] * 2, "w": [None, 1.5]})
+    assert main([first, str(tmp_path / "out"), "--on-error", "bad", "--quiet"]) == 3
+    error = capsys.readouterr().err
+    assert "; nothing was written: repair the dataset; or leave the column out with --columns" in error and "--on-error" not in error
+    lengths = write(tmp_path / "lengths.parquet", {"x": [0.5] * 2, "w": [[1.5], [1.5, 2.5]]})
+    assert main([lengths, str(tmp_path / "out"), "--on-error", "bad", "--quiet"]) == 3
+    error = capsys.readouterr().err
+    assert "sample 1: field `w` has shape (2,), expected (1,)" in error and "--columns" in error and "--on-error" not in error
+
+
+@pytest.mark.parametrize("module", ["parquet", "mds", "litdata"])
+def test_each_command_offers_to_pack_bad_samples(module: str) -> None:
+    said = subprocess.run([sys.executable, "-m", f"headrace.{module}", "--help"], check=True, capture_output=True, text=True).stdout
+    assert "--on-error {raise,bad}" in said
 
 
 def test_rows_may_be_read_in_any_order(tmp_path: Path) -> None:

@@ -99,6 +99,14 @@ def test_a_preview_that_cannot_be_made_says_why(config: dict[str, Any], tmp_path
     assert done.returncode in (2, 3) and why in done.stderr
 
 
+def test_a_preview_of_several_streams_asks_for_one(config: dict[str, Any], tmp_path: Path) -> None:
+    config["streams"] = {"base": config["streams"]["train"], "large": config["streams"]["train"]}
+    path = written(tmp_path, config)
+    done = run("preview", path)
+    assert (done.returncode, done.stderr) == (2, "headrace: INVALID_ARGUMENT: give --stream: one of base, large\n")
+    assert "no stream `train`; expected one of: base, large" in run("preview", path, "--stream", "train").stderr
+
+
 def test_a_picture_that_cannot_be_written_leaves_the_old_one(config: dict[str, Any], tmp_path: Path) -> None:
     folder = tmp_path / "out"
     folder.mkdir()
@@ -218,8 +226,8 @@ def test_bench_does_not_blame_workers_that_wait_for_reads(config: dict[str, Any]
     config["sources"]["images"]["io"] = {"threads": 2, "delay": "50ms"}
     done = run("bench", written(tmp_path, config), "--stream", "train", "--clients", "0", "--seconds", "0.5", "--advise")
     assert done.returncode == 0, done.stderr
-    assert re.search(r"The workers were busy for only \d+% of the time: too few batches are made ahead\.", done.stdout)
-    assert "Raise the stream's `ring.prefetch`, and `io.threads` of its source." in done.stdout and "The limit is" not in done.stdout
+    assert re.search(r"The workers were busy for only \d+% of the time: they wait for reads\. Raise `io\.threads` of the stream's source", done.stdout)
+    assert "The bottleneck is" not in done.stdout
 
 
 # --- JSON
@@ -286,6 +294,14 @@ def test_a_failed_start_is_logged_as_json_as_well(config: dict[str, Any], tmp_pa
     assert done.returncode == 3
     line = json.loads(done.stderr)
     assert line["level"] == "error" and "/nowhere" in line["message"]
+
+
+def test_a_start_that_fails_for_lack_of_memory_warns_of_nothing_else(config: dict[str, Any], tmp_path: Path) -> None:
+    config["sources"]["images"]["cache"] = {"decoded": "60TB"}
+    config["streams"]["train"]["transforms"] = [{"resize": {"size": [32, 32]}}, "random_horizontal_flip"]
+    done = run("serve", served(tmp_path, config))
+    assert done.returncode == 3 and "NOT_ENOUGH_MEMORY: caches and windows may take 60.00 TB" in done.stderr
+    assert "further clients would be refused" not in done.stderr
 
 
 def test_long_messages_are_cut_in_json(config: dict[str, Any], tmp_path: Path, image_folder: Path) -> None:

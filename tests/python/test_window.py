@@ -184,7 +184,7 @@ def test_check_says_which_streams_do_not_share_and_why(quiet_config: dict[str, A
     config = tmp_path / "headrace.yaml"
     config.write_text(yaml.safe_dump(quiet_config))
     checked = run("check", str(config))
-    assert re.search(r"warning: the window of these streams \(sharing.window\) has room for \d+ rows. Raise it to at least 40 rows \(\d+\.\d KB\)", checked), checked
+    assert re.search(r"warning: the window of streams \w+, \w+ \(sharing.window\) has room for \d+ rows. Raise it to at least 40 rows \(\d+\.\d KB\)", checked), checked
     apart = re.findall(r"^streams (\w+) and large share no rows: (.*)$", checked, re.MULTILINE)
     assert dict(apart) == {
         "no_window": "one of them sets `sharing.window: 0B`",

@@ -28,6 +28,7 @@ json stats(json clients, double blocked = 0, double busy = 0,
            json stages = {{"read", 0.0}, {"decode", 0.0}, {"transform", 0.0}}) {
   return {{"workers", 2},
           {"busy_seconds", busy},
+          {"sharing", json::array()},
           {"streams",
            {{"train",
              {{"failed", nullptr},
@@ -109,7 +110,7 @@ TEST(Findings, IdleWorkersAreNotTheBottleneck) {
 TEST(Findings, WaitsForReadsAreNamed) {
   json now = stats(json::array({client("a", 30)}), 0, 20);
   now["streams"]["train"]["read_ahead"]["wait"] = 5;
-  EXPECT_THAT(said(now), HasSubstr("`ring.prefetch`, and `io.threads` of its source"));
+  EXPECT_THAT(said(now), HasSubstr("they wait for reads. Raise `io.threads` of the stream's source"));
 }
 
 TEST(Findings, ASlowFeedIsTheBottleneck) {
@@ -208,6 +209,22 @@ TEST(Report, AClientThatJustCameIsMeasuredSinceTheLastEntry) {
   EXPECT_EQ(made["streams"]["train"]["seconds"], 3);
   EXPECT_EQ(made["streams"]["train"]["clients"][0]["samples_per_second"], 20);
   EXPECT_EQ(made["streams"]["train"]["clients"][1]["samples_per_second"], 10);
+}
+
+TEST(Report, StreamsThatShareRowsHaveOneSharingFactor) {
+  json now = stats(json::array());
+  json& streams = now["streams"];
+  streams["other"] = streams["alone"] = streams["train"];
+  streams["train"].update({{"decoded", 10}, {"granted", 400}});
+  streams["other"].update({{"decoded", 390}, {"granted", 400}});
+  streams["alone"].update({{"decoded", 100}, {"granted", 90}});
+  now["sharing"] = {{{"streams", {"other", "train"}}}};
+  const json made = report(now, 60 * kSecond, entries({{0, json::object()}}));
+  EXPECT_EQ(made["streams"]["train"]["sharing_factor"], 2.0);
+  EXPECT_EQ(made["streams"]["other"]["sharing_factor"], 2.0);
+  EXPECT_EQ(made["streams"]["alone"]["sharing_factor"], 0.9);
+  EXPECT_EQ(made["sharing"][0]["granted"], 800);
+  EXPECT_EQ(made["sharing"][0]["decoded"], 400);
 }
 
 TEST(History, KeepsAnEntryThatIsAMinuteOldAndYoungerOnes) {

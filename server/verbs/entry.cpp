@@ -1,0 +1,5 @@
+#include "server/verbs/program.h"
+
+int main(int argc, char** argv) {
+  return headrace_run(argc, argv);
+}
