@@ -16,9 +16,6 @@ struct Resources {
   std::uint64_t workers = 1, cpus = 1;
 };
 
-/// From this part of their time on, the workers have no more to give.
-constexpr double kBusy = 0.8;
-
 /// The stage with the largest of these fractions ({"read": 0.1, ...}), and its fraction; nullptr: all are 0.
 std::pair<const char*, double> busiest_stage(const nlohmann::json& fractions);
 /// "decoding"

@@ -20,6 +20,8 @@ using nlohmann::json;
 constexpr double kWaits = 0.1;
 /// From this part of the time on, a full ring means that the trainers are slower than the server.
 constexpr double kBlocked = 0.5;
+/// From this part of their time on, the workers have no more to give.
+constexpr double kBusy = 0.8;
 
 double part(double of, double whole) {
   return whole > 0 ? std::clamp(of / whole, 0.0, 1.0) : 0.0;

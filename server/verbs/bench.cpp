@@ -30,6 +30,10 @@ struct BenchArguments {
   bool as_json = false, advise = false;
 };
 
+/// Below this part of their time, the workers are not what limits a stream. Programs that compete for the
+/// CPUs take some of it, too.
+constexpr double kIdle = 0.5;
+
 /// Sentences that name the limit of the stream and a remedy. REQUIRES: at least one run.
 std::string advice(const json& runs, const std::string& stream) {
   const json& run = *std::min_element(runs.begin(), runs.end(), [](const json& a, const json& b) {
@@ -42,7 +46,7 @@ std::string advice(const json& runs, const std::string& stream) {
   std::string text = fmt::format(
       "Stream {} makes {:.0f} samples/s with {} worker{}. A faster trainer waits for batches.\n", stream,
       rate, run.at("workers").get<unsigned>(), run.at("workers").get<unsigned>() == 1 ? "" : "s");
-  if (const auto busy = run.at("busy").get<double>(); busy < status::kBusy) {
+  if (const auto busy = run.at("busy").get<double>(); busy < kIdle) {
     text += fmt::format("The workers were busy for only {:.0f}% of the time: {}.\n", 100 * busy,
                         status::make_more_ahead(run.at("reads_ahead").get<bool>()));
   } else if (!stage || other > share) {
