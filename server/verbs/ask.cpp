@@ -217,9 +217,11 @@ void add_sample(CLI::App& app, int& exit_code) {
   verb->add_option("--stream", what->stream, "The sample's stream")->required();
   verb->add_option("--epoch", what->epoch, "Epoch (default: 0)")->check(kNumber);
   verb->add_option("--index", what->index, "Position in the epoch's order (default: 0)")->check(kNumber);
-  auto* const out = verb->add_option("--out", what->out, "Write the fields' bytes to this file");
+  auto* const out =
+      verb->add_option("--out", what->out, "Write the fields' bytes to this file")->type_name(kPath);
   auto* const png =
-      verb->add_option("--png", what->png, "Write an image field to this PNG file, with normalize undone");
+      verb->add_option("--png", what->png, "Write an image field to this PNG file, with normalize undone")
+          ->type_name(kPath);
   png->excludes(out);
   verb->add_option("--field", what->field, "The image field for --png (default: image)")->needs(png);
   add_json(*verb, what->as_json);

@@ -358,6 +358,10 @@ def test_bash_completes_verbs_options_and_files(tmp_path: Path) -> None:
     assert completed("bash", f"headrace check {tmp_path}/tr") == [f"{tmp_path}/train.yaml"]
     (tmp_path / "my own *.yaml").touch()
     assert completed("bash", f"headrace check {tmp_path}/my") == [f"{tmp_path}/my own *.yaml"]
+    assert completed("bash", f"headrace ls --address {tmp_path}/tr") == [f"{tmp_path}/train.yaml"]
+    assert completed("bash", "headrace pack --store ''") == ["tiled", "encoded", "decoded"]
+    for nothing in ("bench --stream", "ls", "serve --ready-fd"):
+        assert completed("bash", f"headrace {nothing} ''") == [""], "no files"
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -382,6 +386,8 @@ def test_zsh_completes_from_a_folder_of_functions(tmp_path: Path) -> None:
         wait_until(lambda: b"serve" in zsh.read().rpartition(b"ready> ")[2], "the verb")
         zsh.type("\x15headrace completion f\t")
         wait_until(lambda: b"fish" in zsh.read().rpartition(b"ready> ")[2], "the shell")
+        zsh.type("\x15headrace pack --store ti\t")
+        wait_until(lambda: b"tiled" in zsh.read().rpartition(b"ready> ")[2], "the choice")
 
 
 @pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
@@ -394,3 +400,5 @@ def test_fish_completes_verbs_options_and_shells() -> None:
     assert completed("headrace p") == {"pack", "preview"}
     assert completed("headrace bench --s") == {"--set", "--stream", "--seconds"}
     assert completed("headrace completion ") == {"bash", "fish", "zsh"}
+    assert completed("headrace pack --store ") == {"tiled", "encoded", "decoded"}
+    assert completed("headrace bench --stream ") == set(), "no files"
