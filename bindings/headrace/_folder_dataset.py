@@ -19,7 +19,7 @@ class FolderDataset:
 
     folder     as its library wrote it, complete and on this machine
     columns    the columns to read; None: all
-    label      the column of classes, which becomes `label`
+    label      the column of classes, which becomes `label`: integers
     """
 
     format: ClassVar[str]
@@ -32,10 +32,14 @@ class FolderDataset:
         self._opened: tuple[int, Any, int] | None = None  # process, the library's dataset, its length
         if not os.path.isdir(self._folder):
             raise DatasetInvalid(f"{self._folder} is not a folder on this machine: expected a {self.format} folder; download it first")
-        names = list(first) if len(self) and isinstance(first := self._read(0), dict) else []
+        first = self._read(0) if len(self) else None
+        names = list(first) if isinstance(first, dict) else []
         for name in [*(columns or ()), *([label] if label else ())]:
             if name not in names:
                 raise InvalidArgument(f"{self._folder} has no column {name!r}; columns: {', '.join(names) or 'none'}")
+        if label and isinstance(first, dict) and isinstance(first[label], str | bytes):
+            kind = type(first[label]).__name__
+            raise InvalidArgument(f"{self._folder}: column {label!r} has values of type {kind}, expected integers as classes: write the folder with them, or pack the column without label= (--label)")
         self._columns = None if columns is None else {*columns, *([label] if label else ())}
         _pack_command.check_label(names if self._columns is None else self._columns, label, self._folder)
 
@@ -93,5 +97,5 @@ class FolderDataset:
 def command(dataset: type[FolderDataset], name: str, description: str | None, arguments: Sequence[str] | None) -> int:
     parser = argparse.ArgumentParser(prog=f"python -m headrace.{name}", description=(description or "").split("\n")[0])
     parser.add_argument("folder", help=f"{dataset.format} folder on this machine")
-    parser.add_argument("--label", metavar="NAME", help="the column of classes (default: `label`)")
+    parser.add_argument("--label", metavar="NAME", help="the column of classes, integers (default: `label`)")
     return _pack_command.run(parser, lambda given: dataset(given.folder, given.columns, given.label), arguments)

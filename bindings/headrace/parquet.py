@@ -34,7 +34,7 @@ def _pyarrow() -> tuple[Any, Any]:
         raise EnvironmentFailed("Parquet files are read by pyarrow, which is not installed: pip install pyarrow") from error
 
 
-# What is in memory of a row group: a batch of its rows, by the sizes that the file states, and a buffer for each column.
+# Memory holds one batch of a row group, and a buffer for each column. The sizes that the file states limit the rows of a batch.
 _BATCH_BYTES, _BATCH_ROWS, _BUFFER_BYTES = 4 << 20, 1024, 1 << 20
 
 # Above these limits a column of strings is not one of classes.

@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 
 #include "server/pictures/png_file.h"
-#include "server/store/record.h"
 #include "server/transform/draw_steps.h"
 #include "server/transform/ops/ops.h"
 
@@ -37,6 +36,10 @@ bool tiles(const SourceField& field, const store::Options& options) {
          field.content == Content::kEncodedImage;
 }
 
+std::string reason(decode::BadReason what, std::string_view detail) {
+  return fmt::format("{} ({})", decode::name_of(what), detail);
+}
+
 }  // namespace
 
 Result<std::vector<SourceField>> packed_fields(const std::vector<SourceField>& given,
@@ -62,11 +65,8 @@ Result<std::vector<SourceField>> packed_fields(const std::vector<SourceField>& g
 }
 
 std::string Converter::change(std::size_t field, const decode::ImageData& image, Image& out, bool& warned) {
-  const auto say = [](decode::BadReason reason, std::string_view detail) {
-    return fmt::format("{} ({})", decode::name_of(reason), detail);
-  };
   const auto opened = decoder_.open(image, kMaxPixels);
-  if (!opened) return say(opened.error().reason, opened.error().detail);
+  if (!opened) return reason(opened.error().reason, opened.error().detail);
   const std::int32_t channels = fields_[field].channels;
   transform::PlanConfig config{.output = {DType::kUInt8, transform::PixelLayout::kNhwc},
                                .input = {opened->height, opened->width},
@@ -77,33 +77,41 @@ std::string Converter::change(std::size_t field, const decode::ImageData& image,
     config.transforms = {resize_to(to)};
     std::vector<transform::Step> steps;
     if (const auto drawn = transform::draw_steps(config, *opened, {}, steps); !drawn)
-      return say(drawn.error().reason, drawn.error().detail);
+      return reason(drawn.error().reason, drawn.error().detail);
     size = steps.at(0).size;
     config.transforms = {resize_to({.height = size.height, .width = size.width})};
   }
   const auto plan = transform::Plan::compile(config);
-  if (!plan) return say(decode::BadReason::kTooLarge, plan.error().message);
+  if (!plan) return reason(decode::BadReason::kTooLarge, plan.error().message);
   out.bytes.resize(plan->row_bytes());
   const auto report = plan->render(image, {0, 0, 0}, pixels_, reinterpret_cast<std::byte*>(out.bytes.data()));
-  if (report.bad != decode::BadReason::kNone) return say(report.bad, report.detail);
+  if (report.bad != decode::BadReason::kNone) return reason(report.bad, report.detail);
   warned |= report.warned;
   out.shape = {size.width, size.height, channels, false};
   if (options_.storing != Storing::kDecoded) {
     auto file = pictures::encode_png(out.bytes, out.shape);
-    if (!file) return say(decode::BadReason::kTooLarge, file.error().message);
+    if (!file) return reason(decode::BadReason::kTooLarge, file.error().message);
     out = {std::move(*file), {.width = 0}};
   }
   return {};
 }
 
-std::span<const std::uint8_t> Converter::tile(std::span<const std::uint8_t> file,
-                                              std::vector<std::uint8_t>& out, decode::TilingCounts& counts) {
-  const decode::Tiling became = tiler_.tile(file, out);
-  ++counts.files.at(static_cast<std::size_t>(became));
-  if (became != decode::Tiling::kTiled) return file;
-  counts.before += file.size();
-  counts.after += out.size();
-  return out;
+std::string Converter::tile(std::size_t field, const decode::ImageData& image, store::RecordField& part,
+                            Converted& out) {
+  Image& tiled = images_[field];
+  const decode::Tiling became = tiler_.tile(part.bytes, tiled.bytes);
+  ++out.tiling.files.at(static_cast<std::size_t>(became));
+  if (became == decode::Tiling::kTiled) {
+    out.tiling.before += part.bytes.size();
+    out.tiling.after += tiled.bytes.size();
+    part.bytes = tiled.bytes;
+  }
+  // What is no JPEG is most often a PNG file, whose header is enough here.
+  if (became == decode::Tiling::kNoJpeg) {
+    const auto opened = decoder_.open(image, kMaxPixels);
+    return opened ? std::string() : reason(opened.error().reason, opened.error().detail);
+  }
+  return became == decode::Tiling::kUndecodable ? change(field, image, tiled, out.warned) : std::string();
 }
 
 Converted Converter::convert(std::uint64_t index, const InputSample& given) {
@@ -115,15 +123,15 @@ Converted Converter::convert(std::uint64_t index, const InputSample& given) {
     const source::Item& item = given.sample.items[f];
     out.facts.raw_bytes += item.bytes.size();
     parts[f] = {item.bytes, item.pixels};
-    if (tiles(fields_[f], options_)) parts[f].bytes = tile(item.bytes, images_[f].bytes, out.tiling);
-    if (!changes(fields_[f], options_)) continue;
-    std::string wrong = change(f, item.image(), images_[f], out.warned);
-    if (wrong.empty()) {
-      parts[f] = {images_[f].bytes, images_[f].shape};
-    } else {
-      parts[f].undecodable = true;
-      if (out.facts.undecodable.empty()) out.facts.undecodable = fmt::format("{}: {}", given.name, wrong);
+    std::string wrong;
+    if (tiles(fields_[f], options_)) wrong = tile(f, item.image(), parts[f], out);
+    if (changes(fields_[f], options_)) {
+      wrong = change(f, item.image(), images_[f], out.warned);
+      if (wrong.empty()) parts[f] = {images_[f].bytes, images_[f].shape};
     }
+    parts[f].undecodable = !wrong.empty();
+    if (!wrong.empty() && out.facts.undecodable.empty())
+      out.facts.undecodable = fmt::format("{}: {}", given.name, wrong);
   }
   for (std::size_t f = 0; f < fields_.size(); ++f)
     if (fields_[f].content == Content::kRagged)

@@ -9,6 +9,7 @@
 #include "server/decode/tile_jpeg.h"
 #include "server/pack/input.h"
 #include "server/store/meta.h"
+#include "server/store/record.h"
 #include "server/store/writer.h"
 #include "server/transform/plan.h"
 
@@ -43,9 +44,10 @@ class Converter {
     decode::PixelShape shape;
   };
 
-  /// The file, or its tiled version.
-  std::span<const std::uint8_t> tile(std::span<const std::uint8_t> file, std::vector<std::uint8_t>& out,
-                                     decode::TilingCounts& counts);
+  /// Replaces the file by its tiled version, if it has one; returns what is wrong with the image, if it is
+  /// known to be bad.
+  std::string tile(std::size_t field, const decode::ImageData& image, store::RecordField& part,
+                   Converted& out);
   /// Decodes and resizes as the options say; returns what is wrong with the image, if anything is.
   std::string change(std::size_t field, const decode::ImageData& image, Image& out, bool& warned);
 

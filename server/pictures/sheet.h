@@ -13,7 +13,7 @@ struct Cell {
   std::vector<std::string> caption;  ///< lines; long ones are wrapped
 };
 
-/// kInvalidArgument: a sheet of so many cells would be too large, even without captions.
+/// kInvalidArgument if a sheet of this many cells is too large even without captions.
 Result<void> fits(std::size_t rows, std::size_t columns, std::int32_t side);
 
 /// Rows of cells, each picture above its caption. REQUIRES: RGB pictures of at most side x side pixels, as

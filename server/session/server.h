@@ -11,6 +11,7 @@
 #include <stop_token>
 #include <string>
 
+#include "clientlib/ring/futex.h"
 #include "clientlib/ring/unique_fd.h"
 #include "headrace/error.h"
 #include "server/assembly/share_rows.h"
@@ -78,7 +79,7 @@ class Server {
   ring::UniqueFd signals_;  ///< readable when a signal of stop_signals() is pending
   std::stop_source reads_;  ///< cancels network reads of sources
   std::atomic<bool> stop_{false};
-  std::atomic<std::uint64_t> ticked_ns_{0};  ///< the last periodic check; 0: none yet
+  std::atomic<std::uint64_t> ticked_ns_{ring::monotonic_ns()};  ///< the last periodic check; first: the start
   bool parent_ended_ = false;
   ServiceManager* manager_ = nullptr;  ///< while run() runs
 };

@@ -16,14 +16,11 @@ struct Resources {
   std::uint64_t workers = 1, cpus = 1;
 };
 
-/// From this part of their time on, the workers have no more to give.
-constexpr double kBusy = 0.8;
-
 /// The stage with the largest of these fractions ({"read": 0.1, ...}), and its fraction; nullptr: all are 0.
 std::pair<const char*, double> busiest_stage(const nlohmann::json& fractions);
 /// "decoding"
 const char* doing(const std::string& stage);
-/// What to do if the workers are not busy, and yet a stream is slow. `waits`: they wait for reads.
+/// Why a stream is slow although its workers are idle, and the remedy. `waits`: the workers wait for reads.
 std::string make_more_ahead(bool waits);
 /// Sentences that say what to change.
 std::string remedy(const std::string& stage, const Resources& server);

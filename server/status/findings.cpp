@@ -16,10 +16,14 @@ namespace {
 
 using nlohmann::json;
 
+/// A start-up or a short pause says little about the bottleneck.
+constexpr double kFewSeconds = 2;
 /// From this part of the time on, a trainer's waits are worth a sentence.
 constexpr double kWaits = 0.1;
 /// From this part of the time on, a full ring means that the trainers are slower than the server.
 constexpr double kBlocked = 0.5;
+/// From this part of their time on, the workers have no more to give.
+constexpr double kBusy = 0.8;
 
 double part(double of, double whole) {
   return whole > 0 ? std::clamp(of / whole, 0.0, 1.0) : 0.0;
@@ -67,8 +71,7 @@ std::string reason_to_wait(const json& stream, const json& client) {
 }
 
 std::string of_the_last(double seconds) {
-  return std::lround(seconds) >= 58 ? "of the last minute"
-                                    : fmt::format("of the last {:.0f} s", std::max(1.0, seconds));
+  return std::lround(seconds) >= 58 ? "of the last minute" : fmt::format("of the last {:.0f} s", seconds);
 }
 
 }  // namespace
@@ -82,6 +85,8 @@ Finding finding(const std::string& name, const json& now, const json& before, do
   if (clients.empty()) return {Severity::kFine, "No trainer is attached."};
   if (stream.at("awaited_clients").get<std::uint64_t>() > 0)
     return {Severity::kNotice, client::reason_in_stats(stream, {}) + "."};
+
+  if (seconds < kFewSeconds) return {Severity::kFine, "The bottleneck is named in a few seconds."};
 
   const json* waiting = &clients.front();
   double most = -1;

@@ -79,18 +79,14 @@ json sharing_factor(double granted, double decoded) {
   return decoded > 0 ? json(granted / decoded) : json();
 }
 
-/// Of a stream, or of all streams that share rows: one of them decodes for the others.
+/// Streams that share rows have one factor, because one of them decodes for the others.
 void add_sharing_factors(json& now) {
   json& streams = now.at("streams");
   for (json& stream : streams)
     stream["sharing_factor"] =
         sharing_factor(stream.at("granted").get<double>(), stream.at("decoded").get<double>());
   for (json& group : now.at("sharing")) {
-    std::uint64_t granted = 0, decoded = 0;
-    for (const json& name : group.at("streams")) {
-      granted += streams.at(name).at("granted").get<std::uint64_t>();
-      decoded += streams.at(name).at("decoded").get<std::uint64_t>();
-    }
+    const auto [decoded, granted] = samples_of(group, streams);
     group["granted"] = granted;
     group["decoded"] = decoded;
     group["sharing_factor"] = sharing_factor(static_cast<double>(granted), static_cast<double>(decoded));
@@ -99,6 +95,16 @@ void add_sharing_factors(json& now) {
 }
 
 }  // namespace
+
+SharedSamples samples_of(const json& group, const json& streams) {
+  SharedSamples sum;
+  for (const json& name : group.at("streams")) {
+    const json& stream = streams.at(name.get<std::string>());
+    sum.decoded += stream.value("decoded", std::uint64_t{0});
+    sum.granted += stream.value("granted", std::uint64_t{0});
+  }
+  return sum;
+}
 
 json report(json now, std::uint64_t now_ns, const History::Entries& past) {
   const double workers = now.at("workers").get<double>();

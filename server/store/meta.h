@@ -81,8 +81,8 @@ struct Meta {
   std::uint64_t content_hash = 0;  ///< streamed: of all samples in order
   /// Streamed: sizes of each field's images; 0: none yet, -1: they differ.
   std::vector<decode::ImageSize> sizes;
-  std::uint64_t raw_bytes = 0;    ///< of all fields, as read from the source
-  std::uint64_t undecodable = 0;  ///< samples stored as files because they could not be decoded to pixels
+  std::uint64_t raw_bytes = 0;                 ///< of all fields, as read from the source
+  std::uint64_t undecodable = 0;               ///< samples that could not be decoded when they were packed
   std::vector<std::string> first_undecodable;  ///< the first ten: "name: reason (detail)"
 
   /// The source's fingerprint if the samples are the source's, byte for byte; otherwise it also covers the

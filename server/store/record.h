@@ -47,7 +47,7 @@ struct FieldHead {
   std::uint8_t channels = 0;           ///< of pixels
   std::uint8_t planar = 0;             ///< of pixels
   std::uint8_t compression = 0;        ///< Compression
-  std::uint8_t undecodable = 0;        ///< 1: should be pixels, but is the file that could not be decoded
+  std::uint8_t undecodable = 0;        ///< 1: a file that could not be decoded when it was packed
   std::uint32_t reserved = 0;
 };
 static_assert(sizeof(FieldHead) == 32 && std::is_trivially_copyable_v<FieldHead>);

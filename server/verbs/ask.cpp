@@ -14,6 +14,7 @@
 #include "headrace/client.h"
 #include "server/exec/stream_status.h"
 #include "server/log/sink.h"
+#include "server/status/report.h"
 #include "server/verbs/question.h"
 #include "server/verbs/verbs.h"
 
@@ -84,14 +85,11 @@ std::string sharing_factor(std::uint64_t decoded, std::uint64_t granted) {
 /// and in the last 30 s.
 void print_sharing(const nlohmann::json& group, const nlohmann::json& all) {
   const auto streams = group.value("streams", std::vector<std::string>());
-  std::uint64_t decoded = 0, granted = 0, window_bytes = 0;
-  for (const std::string& name : streams) {
-    const nlohmann::json& stream = all.at(name);
-    decoded += count(stream, "decoded");
-    granted += count(stream, "granted");
-    window_bytes = std::max(window_bytes, count(stream, "window_bytes"));
-  }
+  const auto [decoded, granted] = status::samples_of(group, all);
   if (granted == 0) return;
+  std::uint64_t window_bytes = 0;
+  for (const std::string& name : streams)
+    window_bytes = std::max(window_bytes, count(all.at(name), "window_bytes"));
   fmt::print("stream{} {}: {} samples decoded, {} granted to clients{}; rows kept for others: {}\n",
              streams.size() == 1 ? "" : "s", fmt::join(streams, ", "), decoded, granted,
              sharing_factor(decoded, granted), human_bytes(window_bytes));
@@ -219,9 +217,11 @@ void add_sample(CLI::App& app, int& exit_code) {
   verb->add_option("--stream", what->stream, "The sample's stream")->required();
   verb->add_option("--epoch", what->epoch, "Epoch (default: 0)")->check(kNumber);
   verb->add_option("--index", what->index, "Position in the epoch's order (default: 0)")->check(kNumber);
-  auto* const out = verb->add_option("--out", what->out, "Write the fields' bytes to this file");
+  auto* const out =
+      verb->add_option("--out", what->out, "Write the fields' bytes to this file")->type_name(kPath);
   auto* const png =
-      verb->add_option("--png", what->png, "Write an image field to this PNG file, with normalize undone");
+      verb->add_option("--png", what->png, "Write an image field to this PNG file, with normalize undone")
+          ->type_name(kPath);
   png->excludes(out);
   verb->add_option("--field", what->field, "The image field for --png (default: image)")->needs(png);
   add_json(*verb, what->as_json);

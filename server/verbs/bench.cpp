@@ -11,10 +11,12 @@
 
 #include "clientlib/ring/segment.h"
 #include "server/config/cpus.h"
+#include "server/log/log.h"
 #include "server/publish/ledger.h"
 #include "server/status/advice.h"
 #include "server/verbs/measure.h"
 #include "server/verbs/scratch.h"
+#include "server/verbs/transform_costs.h"
 #include "server/verbs/verbs.h"
 
 namespace headrace::server::verbs {
@@ -30,28 +32,52 @@ struct BenchArguments {
   bool as_json = false, advise = false;
 };
 
-/// Sentences that name the limit of the stream and a remedy. REQUIRES: at least one run.
-std::string advice(const json& runs, const std::string& stream) {
-  const json& run = *std::min_element(runs.begin(), runs.end(), [](const json& a, const json& b) {
+/// Below this part of their time, the workers are not what limits a stream. Programs that compete for the
+/// CPUs take some of it, too.
+constexpr double kIdle = 0.5;
+
+constexpr double kSecondsPerTransform = 1;
+
+/// The run with the fewest clients. REQUIRES: at least one run.
+const json& least_disturbed(const json& runs) {
+  return *std::min_element(runs.begin(), runs.end(), [](const json& a, const json& b) {
     return a.at("clients").get<unsigned>() < b.at("clients").get<unsigned>();
   });
-  const auto rate = run.at("samples_per_second").get<double>();
-  const auto [stage, share] = status::busiest_stage(run.at("stage_share"));
+}
+
+/// The part of the workers' time that no stage took.
+double other_share(const json& run) {
   double other = 1;
   for (const json& part : run.at("stage_share")) other -= part.get<double>();
+  return other;
+}
+
+/// Empty: none, because the workers wait or mostly do something else.
+std::string limiting_stage(const json& run) {
+  const auto [stage, share] = status::busiest_stage(run.at("stage_share"));
+  const bool limits = stage && share >= other_share(run) && run.at("busy").get<double>() >= kIdle;
+  return limits ? stage : "";
+}
+
+/// Sentences that name the limit of the stream and a remedy. REQUIRES: at least one run.
+std::string advice(const json& runs, const std::string& stream) {
+  const json& run = least_disturbed(runs);
+  const auto rate = run.at("samples_per_second").get<double>();
+  const std::string stage = limiting_stage(run);
   std::string text = fmt::format(
       "Stream {} makes {:.0f} samples/s with {} worker{}. A faster trainer waits for batches.\n", stream,
       rate, run.at("workers").get<unsigned>(), run.at("workers").get<unsigned>() == 1 ? "" : "s");
-  if (const auto busy = run.at("busy").get<double>(); busy < status::kBusy) {
+  if (const auto busy = run.at("busy").get<double>(); busy < kIdle) {
     text += fmt::format("The workers were busy for only {:.0f}% of the time: {}.\n", 100 * busy,
                         status::make_more_ahead(run.at("reads_ahead").get<bool>()));
-  } else if (!stage || other > share) {
+  } else if (stage.empty()) {
     text += fmt::format(
         "The workers spend {:.0f}% of their time on neither reading, decoding nor transforming: they fill "
         "caches, which ends with the first epoch, and hand over batches. Raise `batch_size`, so that fewer "
         "are handed over.\n",
-        100 * other);
+        100 * other_share(run));
   } else {
+    const auto share = run.at("stage_share").at(stage).get<double>();
     const json size = run.at("decoded_cache_bytes");
     const status::Resources server{size.is_number() ? std::optional(size.get<std::uint64_t>()) : std::nullopt,
                                    ring::memory_headroom().bytes, run.at("workers").get<std::uint64_t>(),
@@ -71,6 +97,30 @@ std::string advice(const json& runs, const std::string& stream) {
       break;
     }
   return text;
+}
+
+/// The exit code after an error of a run.
+int failed(const Error& error) {
+  const int code = report(error);
+  return error.code == ErrorCode::kDraining ? 130 : code;
+}
+
+/// Empty: no transform costs anything.
+std::string describe(const TransformCosts& costs) {
+  constexpr std::size_t kMostNamed = 3;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(kMostNamed, costs.dearest.size()); ++i)
+    text += fmt::format("{}{} saves {:.0f}", i == 0 ? "Leaving out " : ", ", costs.dearest[i].name,
+                        costs.dearest[i].us);
+  if (!text.empty()) text += fmt::format(" of {:.0f} us of CPU time per sample.\n", costs.all_us);
+  return text;
+}
+
+json to_json(const TransformCosts& costs) {
+  json out = json::array();
+  for (const TransformCosts::One& one : costs.dearest)
+    out.push_back({{"name", one.name}, {"cpu_us_per_sample", one.us}});
+  return out;
 }
 
 int bench(const BenchArguments& arguments) {
@@ -93,17 +143,14 @@ int bench(const BenchArguments& arguments) {
   config->streams.begin()->second.sharing.wait_for = 1;
 
   json runs = json::array();
-  int exit_code = 0;
+  log::set_level(log::Level::kWarning);
   for (const unsigned clients : arguments.clients) {
     config::Config one = *config;
     one.streams.begin()->second.ring.max_clients =
         std::max(one.streams.begin()->second.ring.max_clients, clients);
     auto run = measure(one, arguments.stream, clients, arguments.seconds);
-    if (!run) {
-      exit_code = report(run.error());
-      if (run.error().code == ErrorCode::kDraining) exit_code = 130;
-      break;
-    }
+    if (!run) return failed(run.error());
+    log::set_level(log::Level::kError);  // each warning once
     if (!arguments.as_json) {
       if (runs.empty())
         fmt::print("{:>8} {:>12} {:>14} {:>16} {:>12} {:>7} {:>7} {:>9}\n", "clients", "samples/s",
@@ -119,14 +166,20 @@ int bench(const BenchArguments& arguments) {
     }
     runs.push_back(std::move(*run));
   }
-  if (exit_code != 0) return exit_code;
   json out{{"stream", arguments.stream}, {"runs", runs}};
-  if (arguments.advise) out["advice"] = advice(runs, arguments.stream);
-  if (arguments.as_json)
-    print_as_json(out);
-  else if (arguments.advise)
-    fmt::print("\n{}", out["advice"].get<std::string>());
-  return exit_code;
+  if (arguments.advise) {
+    std::string text = advice(runs, arguments.stream);
+    if (limiting_stage(least_disturbed(runs)) == "transform") {
+      const auto costs = transform_costs(*config, std::min(kSecondsPerTransform, arguments.seconds));
+      if (!costs) return failed(costs.error());
+      text += describe(*costs);
+      out["transforms"] = to_json(*costs);
+    }
+    if (!arguments.as_json) fmt::print("\n{}", text);
+    out["advice"] = std::move(text);
+  }
+  if (arguments.as_json) print_as_json(out);
+  return 0;
 }
 
 }  // namespace

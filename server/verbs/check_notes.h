@@ -1,4 +1,5 @@
-// What `headrace check` says of a configuration that is sound: its streams, what they share, and its caches.
+// The lines that `headrace check` prints about a valid configuration: its streams, sharing, caches and
+// memory.
 #pragma once
 
 #include "server/assembly/assemble.h"
@@ -7,7 +8,7 @@
 
 namespace headrace::server::verbs {
 
-/// What a stream serves, and where it is computed. Begins the stream in `told`.
+/// Prints the fields of a stream, and where they are computed. Calls begin_stream().
 void describe_stream(Told& told, const exec::StreamSetup& setup, const assembly::Assembly& assembly,
                      const config::Config& config);
 /// Which streams share rows, which share none, and why.

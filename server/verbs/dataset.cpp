@@ -24,7 +24,9 @@ bool is_lmdb(const std::filesystem::path& path) {
 }
 
 void DatasetArguments::add_to(CLI::App& verb) {
-  verb.add_option("src", path, "A dataset's folder or file, or a configuration (YAML)")->required();
+  verb.add_option("src", path, "A dataset's folder or file, or a configuration (YAML)")
+      ->type_name(kPath)
+      ->required();
   verb.add_option("--source", source, "The source to use, if the configuration has several");
   verb.add_option("--part", part, "A part of a source with a split (default: the whole source)");
 }

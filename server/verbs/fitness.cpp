@@ -19,7 +19,7 @@
 namespace headrace::server::verbs {
 namespace {
 
-/// What a server's stats say of its memory.
+/// The bytes of a server's rings, windows and caches in memory, from its stats.
 std::uint64_t bytes_in_use(const nlohmann::json& stats) {
   constexpr std::uint64_t kNone = 0;
   std::uint64_t sum = 0;
@@ -48,7 +48,8 @@ std::string list_of(const TriedSamples& tried, std::uint64_t all) {
   return list;
 }
 
-/// What to do about more bad samples than a stream allows. nullptr: an upload stream, whose policy is fixed.
+/// The remedy if a stream has more bad samples than it allows. `stream`: nullptr for an upload stream, which
+/// allows none.
 std::string remedy_of(const config::StreamConfig* stream, const TriedSamples& tried, std::uint64_t size,
                       double allowed) {
   if (!stream) return "an upload stream allows no bad samples: repair or remove these files";

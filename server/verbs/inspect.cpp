@@ -180,7 +180,8 @@ void add_inspect(CLI::App& app, int& exit_code) {
   CLI::App* verb = app.add_subcommand(
       "inspect", "Describe a packed database or another dataset: sizes, classes, a sheet of its images");
   arguments->dataset.add_to(*verb);
-  verb->add_option("--sheet", arguments->sheet, "Write a sheet of 8 x 8 images to this PNG file");
+  verb->add_option("--sheet", arguments->sheet, "Write a sheet of 8 x 8 images to this PNG file")
+      ->type_name(kPath);
   add_json(*verb, arguments->as_json);
   verb->add_option("--threads", arguments->threads, "Number of threads (default: one for each available CPU)")
       ->check(CLI::Range(1U, 4096U));

@@ -107,7 +107,7 @@ void reserve_stop_signals() {
 }
 
 void ConfigArguments::add_to(CLI::App& verb) {
-  verb.add_option("config", file, "Configuration file (YAML)")->required();
+  verb.add_option("config", file, "Configuration file (YAML)")->type_name(kPath)->required();
   verb.add_option("--set", settings,
                   "Override a value of the configuration: --set streams.train.batch_size=32 (repeatable)")
       ->allow_extra_args(false);

@@ -116,7 +116,6 @@ Result<nlohmann::json> measure(const config::Config& config, const std::string& 
       std::this_thread::sleep_for(std::min<std::chrono::duration<double>>(
           until - std::chrono::steady_clock::now(), std::chrono::milliseconds(20)));
   };
-  log::set_level(log::Level::kWarning);
   Consumers consumers;
   if (auto made = consumers.spawn(clients, config.server.directory, stream); !made)
     return tl::make_unexpected(made.error());
@@ -152,7 +151,7 @@ Result<nlohmann::json> measure(const config::Config& config, const std::string& 
   Snapshot end;
   end.totals = engine.totals(*index);
   const Error failure = engine.stream(*index).failed() ? engine.stream(*index).failure() : Error{};
-  log::set_level(log::Level::kError);  // without a warning for each client that is killed now
+  log::set_level(log::Level::kError);  // no warning for each client that is killed now
   const double client_cpu = consumers.finish();
   const auto cache = session::decoded_cache_bytes(engine.stream(*index).maker(), end.totals);
   const bool interrupted = ended;

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -64,12 +65,18 @@ const CLI::Validator kSize(
     },
     "N|HxW");
 
+/// How many images were packed as they were, and why.
+std::map<std::string, std::uint64_t> not_tiled(const decode::TilingCounts& counts) {
+  std::map<std::string, std::uint64_t> out;
+  for (std::size_t i = 1; i < decode::kTilings; ++i)
+    if (counts.files[i] > 0) out.emplace(decode::name_of(static_cast<decode::Tiling>(i)), counts.files[i]);
+  return out;
+}
+
 /// Prints nothing if there was no image to tile.
 void print_tiling(const decode::TilingCounts& counts) {
   std::vector<std::string> left;
-  for (std::size_t i = 1; i < decode::kTilings; ++i)
-    if (counts.files[i] > 0)
-      left.push_back(fmt::format("{} {}", counts.files[i], decode::name_of(static_cast<decode::Tiling>(i))));
+  for (const auto& [why, files] : not_tiled(counts)) left.push_back(fmt::format("{} {}", files, why));
   const std::uint64_t tiled = counts.files[0];
   if (tiled > 0)
     fmt::print("{} tiled: {} became {} ({:+.1f}%)\n", count_of(tiled, "JPEG"), human_bytes(counts.before),
@@ -98,10 +105,15 @@ void print_summary(const PackArguments& arguments, const pack::PackReport& done,
 }
 
 nlohmann::json describe(const pack::PackReport& done) {
-  return {{"complete", !done.stopped},     {"before", done.before},
-          {"packed", done.packed},         {"raw_bytes", done.raw_bytes},
-          {"file_bytes", done.file_bytes}, {"undecodable", done.undecodable},
-          {"tiled", done.tiling.files[0]}, {"first_undecodable", done.first_undecodable}};
+  return {{"complete", !done.stopped},
+          {"before", done.before},
+          {"packed", done.packed},
+          {"raw_bytes", done.raw_bytes},
+          {"file_bytes", done.file_bytes},
+          {"undecodable", done.undecodable},
+          {"tiled", done.tiling.files[0]},
+          {"not_tiled", not_tiled(done.tiling)},
+          {"first_undecodable", done.first_undecodable}};
 }
 
 Result<pack::PackReport> run(pack::Input& input, const PackArguments& arguments) {
@@ -186,7 +198,9 @@ void add_pack(CLI::App& app, int& exit_code) {
   verb->footer(
       "If src is -, pack reads records from stdin, which headrace.pack() in Python writes; "
       "server/pack/record_input.h describes the format.");
-  verb->add_option("out", arguments->out, "Folder of the database, which is created")->required();
+  verb->add_option("out", arguments->out, "Folder of the database, which is created")
+      ->type_name(kPath)
+      ->required();
   verb->add_option(
           "--store", arguments->store,
           "tiled: JPEGs are rewritten without loss so that crops decode faster, and other files are kept "

@@ -215,7 +215,7 @@ void add_preview(CLI::App& app, int& exit_code) {
       "preview", "Draw samples as the transforms make them in several epochs, beside the originals");
   arguments->config.add_to(*verb);
   verb->add_option("--stream", arguments->stream, "The stream to show (default: train, or the only one)");
-  verb->add_option("-o,--out", arguments->out, "PNG file to write (default: preview.png)");
+  verb->add_option("-o,--out", arguments->out, "PNG file to write (default: preview.png)")->type_name(kPath);
   verb->add_option("--samples", arguments->samples, "Number of samples, one below the other (default: 6)")
       ->check(CLI::Range(1U, 64U));
   verb->add_option("--epochs", arguments->epochs, "Number of epochs, one beside the other (default: 4)")

@@ -26,7 +26,8 @@ struct Address {
         },
         "SECONDS");
     verb.add_option("--address", address,
-                    "The server's directory (default: HEADRACE_ADDRESS, then the server's default)");
+                    "The server's directory (default: HEADRACE_ADDRESS, then the server's default)")
+        ->type_name(kPath);
     verb.add_option("--timeout", timeout, "Seconds to wait for the server (default: 5)")->check(seconds);
   }
   [[nodiscard]] Result<Client> connect() const {

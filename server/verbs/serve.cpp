@@ -128,9 +128,11 @@ void add_serve(CLI::App& app, int& exit_code) {
                    "A value that is used unless the configuration, the environment or --set gives one: "
                    "--default server.metrics.port=0 (repeatable)");
   verb->add_option("--parent-fd", arguments->parent_fd,
-                   "Stop when this descriptor reaches end of file, because the parent has exited");
+                   "Stop when this descriptor reaches end of file, because the parent has exited")
+      ->group("For programs that start the server");
   verb->add_option("--ready-fd", arguments->ready_fd,
-                   "Write `ready DIRECTORY METRICS_URL` to this descriptor when clients can attach");
+                   "Write `ready DIRECTORY METRICS_URL` to this descriptor when clients can attach")
+      ->group("For programs that start the server");
   verb->callback([arguments, &exit_code] { exit_code = serve(*arguments); });
 }
 

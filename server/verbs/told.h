@@ -1,4 +1,4 @@
-// What `headrace check` prints: lines at once or, with --json, one document at the end.
+// The output of `headrace check`: lines as they come or, with --json, one document at the end.
 #pragma once
 
 #include <fmt/format.h>

@@ -45,6 +45,8 @@ int report_call(const Error& error, bool as_json);
 /// An exception of the standard library as an error.
 Error error_of(const std::exception& thrown);
 
+/// The type of an option whose value is a path: in the help, and so that shells complete file names.
+inline constexpr const char* kPath = "PATH";
 /// `--json`. Errors go to stderr as text, with and without it.
 void add_json(CLI::App& verb, bool& as_json);
 /// Prints a document on stdout.

@@ -39,8 +39,12 @@ int verify(const VerifyArguments& arguments) {
     return found.bad == 0 ? 0 : 3;
   }
   if (found.bad == 0) {
-    fmt::print("ok: {} samples ({}) checked{}, none damaged\n", found.checked, human_bytes(found.bytes),
-               arguments.decode ? " and decoded" : "");
+    const std::uint64_t bad = (*store)->meta().undecodable;
+    fmt::print(
+        "ok: {} samples ({}) checked{}, none damaged{}\n", found.checked, human_bytes(found.bytes),
+        arguments.decode ? " and decoded" : "",
+        bad > 0 ? fmt::format("; {} could not be decoded when they were packed (see headrace inspect)", bad)
+                : "");
     return 0;
   }
   std::string list;
@@ -55,7 +59,7 @@ int verify(const VerifyArguments& arguments) {
 void add_verify(CLI::App& app, int& exit_code) {
   auto arguments = std::make_shared<VerifyArguments>();
   CLI::App* verb = app.add_subcommand("verify", "Check every record of a packed database");
-  verb->add_option("path", arguments->path, "Folder of the database")->required();
+  verb->add_option("path", arguments->path, "Folder of the database")->type_name(kPath)->required();
   verb->add_flag("--decode", arguments->decode, "Also decode the images");
   add_json(*verb, arguments->as_json);
   verb->add_option("--threads", arguments->threads, "Number of threads (default: one for each available CPU)")

@@ -133,7 +133,7 @@ def test_damaged_shards_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[
     shard.write_bytes(whole[:8] + b"\xff" * 8 + whole[16:])  # where row 1 is
     line = refusal(folder)
     assert line.startswith(f"headrace: DATASET_INVALID: sample 1: {folder}: row 1 cannot be read as MDS: "), line
-    assert "1 samples before it are kept" in line and line.endswith("run the same command or program again to continue")
+    assert "1 samples before it are kept" in line and line.endswith("run the same command or program again to continue; or pack such samples as bad ones with --on-error bad")
     shard.write_bytes(whole)
     assert main([str(folder), str(tmp_path / "out"), "--quiet"]) == 0
     (folder / "index.json").write_text('{"version": 2}')

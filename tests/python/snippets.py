@@ -37,7 +37,7 @@ from PIL import Image
 from running import ROOT, free_port, headrace_binary
 from training_sets import CIFAR_TEST, CIFAR_TRAIN, shapes, write_cifar
 
-# What parts of configurations name.
+# The sources to which parts of configurations refer.
 SOURCES = {
     "photos": {"type": "image_folder", "path": "/data/photos"},
     "cifar": {"type": "cifar", "path": "/data/cifar-10-batches-bin"},

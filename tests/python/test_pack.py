@@ -217,10 +217,11 @@ def test_bad_samples_are_packed_as_they_are_and_named(start_server: Any, tmp_pat
     for store in ("tiled", "encoded", "decoded"):
         out = tmp_path / f"{store}.lmdb"
         said = good("pack", root, out, "--store", store)
-        assert ("2 bad samples were packed unchanged" in said) == (store == "decoded")
-        assert ("class_1/0004.jpg: unknown_format" in said) == (store == "decoded")
+        for bad in ("2 bad samples were packed unchanged", "class_0/0003.jpg: truncated", "class_1/0004.jpg: unknown_format"):
+            assert (bad in said) == (store != "encoded"), "images stay unread if they are kept encoded"
         assert served(start_server, lmdb(out), **stream) == expected
-    assert inspect(tmp_path / "decoded.lmdb")["undecodable"] == 2
+        assert inspect(out)["undecodable"] == (0 if store == "encoded" else 2)
+    assert "none damaged; 2 could not be decoded when they were packed" in good("verify", tmp_path / "tiled.lmdb", "--decode")
 
 
 @pytest.mark.parametrize("packed", [True, False])

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
+from headrace._folder_dataset import FolderDataset
 from headrace.errors import DatasetInvalid, EnvironmentFailed, InvalidArgument
 from headrace.parquet import ParquetDataset, main
 from PIL import Image
@@ -280,6 +281,18 @@ def test_remedies_are_only_those_that_help(tmp_path: Path, capsys: pytest.Captur
     assert main([lengths, str(tmp_path / "out"), "--on-error", "bad", "--quiet"]) == 3
     error = capsys.readouterr().err
     assert "sample 1: field `w` has shape (2,), expected (1,)" in error and "--columns" in error and "--on-error" not in error
+
+
+def test_a_folder_whose_classes_are_strings_is_refused(tmp_path: Path) -> None:
+    class Rows(FolderDataset):
+        format, module, install = "Rows", "json", "json"
+
+        def _open(self, library: Any) -> Any:
+            return [{"x": 1.5, "kind": 2, "cls": "cat"}]
+
+    with pytest.raises(InvalidArgument, match=r"column 'cls' has values of type str, expected integers as classes: .*\(--label\)"):
+        Rows(tmp_path, label="cls")
+    assert Rows(tmp_path, label="kind")[0] == {"x": 1.5, "label": 2, "cls": "cat"}
 
 
 @pytest.mark.parametrize("module", ["parquet", "mds", "litdata"])

@@ -132,7 +132,7 @@ GIVEN = {
     "configs/sources.md": Given(before={"train.csv": MANIFEST, "DIV2K_train_HR": DIV2K}, says=["75 samples"]),
     "configs/status.md": Given(changes={"headrace top ": "headrace top --once "}, before={"headrace top": SERVER + CLIENT}, says=["bottleneck"]),
     "configs/storage.md": Given(changes={"/mnt/photos": "/data/photos", "/var/cache/headrace": "cache", "200GB": "1GB"}, before={"headrace check train.yaml": SERVER}),
-    "configs/tools.md": Given(changes={"--advise": "--seconds 0.5 --advise"}, before={"headrace doctor": CONFIG}, says=["The bottleneck is"]),
+    "configs/tools.md": Given(changes={"--advise": "--seconds 0.5 --advise"}, before={"headrace doctor": CONFIG}, says=["A faster trainer waits for batches."]),
     "configs/transforms.md": Given(before={"headrace sample": SERVER}, says=["random_horizontal_flip"]),
     "docker/README.md": Given(elsewhere={"docker build": "tests/containers/test_containers.py"}),
     "docker/packages.md": Given(before={"headrace.serve": CONFIG}, elsewhere={"sudo": "tests/deb/inside"}),

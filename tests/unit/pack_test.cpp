@@ -118,7 +118,8 @@ TEST_F(PackTest, TiledIsTheSourcePixelForPixelAndSaysWhatBecameOfIt) {
   EXPECT_EQ(files(decode::Tiling::kTiled), 2u);
   EXPECT_EQ(files(decode::Tiling::kSmall), 9u);
   EXPECT_EQ(files(decode::Tiling::kNoJpeg), 1u);
-  EXPECT_EQ(report->undecodable, 0u);
+  EXPECT_EQ(report->undecodable, 1u);
+  EXPECT_THAT(report->first_undecodable, ElementsAre(HasSubstr("cat/03.jpg: unknown_format (")));
   const auto set = packed();
   EXPECT_EQ(set->fingerprint(), source->fingerprint());
   source::Sample a, b;

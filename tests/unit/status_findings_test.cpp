@@ -136,6 +136,12 @@ TEST(Findings, KeepingPaceIsFine) {
   EXPECT_EQ(found.text, "Server and trainers keep pace: no trainer waited more than 5% of the last minute.");
 }
 
+TEST(Findings, AStartSaysLittle) {
+  const json now = stats(json::array({client("a", 1.5)}), 0, 2);
+  EXPECT_EQ(said(now, json::object(), 1.9), "The bottleneck is named in a few seconds.");
+  EXPECT_THAT(said(now, json::object(), 2), HasSubstr("`a` waited 75% of the last 2 s"));
+}
+
 TEST(Findings, AReasonThatOneTrainerWaitsForAnotherComesFirst) {
   json now = stats(json::array({client("ahead", 40), client("behind", 0, 3)}), 0, 60);
   now["streams"]["train"]["clients_wait_for_each_other"] = true;

@@ -1,0 +1,26 @@
+// What each transform of a stream costs, found by leaving out one at a time.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "headrace/error.h"
+#include "server/config/config.h"
+
+namespace headrace::server::verbs {
+
+struct TransformCosts {
+  struct One {
+    std::string name;
+    double us = 0;
+  };
+  double all_us = 0;         ///< CPU time per sample of the whole stream
+  std::vector<One> dearest;  ///< what is saved without a transform, the largest first; only what is saved
+};
+
+/// Runs the configuration's only stream once as it is and once without each transform, `seconds` each. A
+/// transform that the stream cannot do without (others need its size) is left out. The same rules as for
+/// measure().
+Result<TransformCosts> transform_costs(const config::Config& config, double seconds);
+
+}  // namespace headrace::server::verbs
