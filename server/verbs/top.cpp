@@ -189,7 +189,7 @@ Result<void> show(Client& client, bool live, bool as_json) {
   if (live) terminal = std::make_unique<AlternateScreen>();
   std::vector<std::string> lines;
   for (;;) {
-    std::this_thread::sleep_for(std::chrono::seconds(1));
+    std::this_thread::sleep_for(std::chrono::seconds(terminal ? 1 : 2));
     auto stats = stats_of(client);
     const auto [width, height] = terminal_size();
     if (stats) {
@@ -235,7 +235,7 @@ void add_top(CLI::App& app, int& exit_code) {
                      }
                    });
   verb->add_flag("--once", *once,
-                 "Print the figures of one second and exit (default if the output is not a terminal)");
+                 "Print the figures of two seconds and exit (default if the output is not a terminal)");
   add_json(*verb, *as_json);
 }
 
