@@ -70,3 +70,9 @@ def test_top_prints_once_without_a_terminal(start_server: ServerFactory, config:
     server.stop()
     done = subprocess.run([headrace_binary(), "top", "--address", server.address, "--timeout", "0.3"], capture_output=True, text=True, timeout=30)
     assert done.returncode == 3 and "headrace: SERVER_UNREACHABLE" in done.stderr
+
+
+def test_a_question_says_that_it_waits_for_a_server() -> None:
+    with Terminal(24, 200, "ls", "--address", "/nowhere", "--timeout", "0.2") as asked:
+        wait_until(lambda: b"no server in /nowhere yet; waiting up to 0.2 s for one\r\n" in asked.read(), "why nothing happens")
+        wait_until(lambda: b"SERVER_UNREACHABLE" in asked.read(), "the error")
