@@ -63,6 +63,12 @@ def test_more_bad_samples_than_the_stream_allows_are_an_error(tmp_path: Path) ->
     crop = "transforms: [center_crop: 16], shuffle: false"
     few = check_photos(tmp_path, crop)
     assert few.returncode == 0, few.stderr
+    assert "warning: 4 of 32 samples that were tried (`check --all` tries all) are bad:\n" in few.stdout
+    assert "\n    the stream will probably fail: more than the fraction max_bad (0.1) of the samples that were tried is bad." in few.stdout
+    assert "ok: " not in few.stdout and few.stdout.endswith(f"no error was found, but `headrace serve {tmp_path}/c.yaml` may fail: see the warnings above\n")
+    doctor = subprocess.run([headrace_binary(), "doctor", tmp_path / "c.yaml"], capture_output=True, text=True, timeout=60, check=False)
+    assert doctor.returncode == 0 and "note  stream train" in doctor.stdout and "-> the stream will probably fail" in doctor.stdout
+    assert doctor.stdout.endswith("no check failed; uncertain: stream train\n"), doctor.stdout
     every = check(tmp_path / "c.yaml", "--all")
     assert every.returncode == 3
     assert "DATASET_INVALID: stream `train`: 5 of 40 samples are bad:\n" in every.stderr
@@ -72,6 +78,18 @@ def test_more_bad_samples_than_the_stream_allows_are_an_error(tmp_path: Path) ->
     assert strict.stderr.endswith("the stream would fail: its on_error is `fail`. Repair or remove these files, or set on_error: replace\n")
     both = check_photos(tmp_path, f"{crop}, on_error: fail, max_bad: 0.01")
     assert both.stderr.endswith("or set on_error: replace and raise max_bad\n")
+
+
+def test_more_bad_samples_than_allowed_among_a_few_are_an_error(tmp_path: Path) -> None:
+    write_images(tmp_path / "photos", classes=2, per_class=20)
+    for path in sorted((tmp_path / "photos").rglob("*.jpg"))[::4]:
+        path.write_bytes(path.read_bytes()[:100])
+    done = check_photos(tmp_path, "transforms: [center_crop: 16], shuffle: false, max_bad: 0.1")
+    assert done.returncode == 3 and "ok: " not in done.stdout
+    assert "DATASET_INVALID: stream `train`: 8 of 32 samples that were tried (`check --all` tries all) are bad:\n" in done.stderr
+    assert done.stderr.endswith("the stream would fail: its max_bad allows 4. Repair or remove these files, or raise max_bad\n")
+    doctor = subprocess.run([headrace_binary(), "doctor", tmp_path / "c.yaml"], capture_output=True, text=True, timeout=60, check=False)
+    assert doctor.returncode == 3 and "FAIL  stream train   8 of 32 samples" in doctor.stdout, doctor.stdout
 
 
 def test_all_streams_that_would_fail_are_reported_at_once(tmp_path: Path) -> None:
