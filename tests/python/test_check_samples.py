@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
 
+import headrace
+import pytest
 import yaml
 from conftest import ServerFactory, write_images
 from running import headrace_binary
@@ -107,6 +110,24 @@ def test_all_streams_that_would_fail_are_reported_at_once(tmp_path: Path) -> Non
     assert done.returncode == 3
     assert [f"stream `{name}`: 1 of 20 samples is bad" in done.stderr for name in ("exact", "strict", "lenient")] == [True, True, False]
     assert "stream lenient: 20 samples" in done.stdout and "ok: " not in done.stdout
+
+
+def test_a_folder_of_bad_images_is_named_with_its_first_reason(tmp_path: Path, start_server: ServerFactory) -> None:
+    for path in write_images(tmp_path / "photos", classes=2, per_class=3).rglob("*.jpg"):
+        path.write_bytes(b"no image")
+    done = check_photos(tmp_path, "transforms: [center_crop: 16], max_bad: 1")
+    assert done.returncode == 3
+    reasons = done.stderr.split("all of 6 samples are bad:\n")[1].splitlines()
+    assert sorted(line.strip() for line in reasons) == [
+        f"class_{kind}/{i:04d}.jpg: unknown_format (neither a JPEG nor a PNG file by its first bytes)" for kind in range(2) for i in range(3)
+    ]
+    config = yaml.safe_load((tmp_path / "c.yaml").read_text())
+    config["sources"]["photos"]["path"] = str(tmp_path / "photos")
+    server = start_server(config)
+    with headrace.Loader(server.address, stream="train") as loader, pytest.raises(headrace.Error) as failed:
+        next(iter(loader))
+    said = r"TOO_MANY_BAD_SAMPLES: class_\d/000\d.jpg: unknown_format \(neither [^)]+\); none of 5 other samples tried in its place is sound\. "
+    assert re.search(said + "Repair or remove bad files: `headrace check --all CONFIG` lists them", str(failed.value))
 
 
 def test_all_samples_of_a_folder_need_a_configuration(tmp_path: Path) -> None:
