@@ -6,6 +6,7 @@
 #include <cstring>
 #include <new>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <stdexcept>
 
 #include "clientlib/base/contract.h"
@@ -107,6 +108,7 @@ Result<Row> SampleMaker::make_row(const sampler::EpochOrder& order, std::uint64_
   Row row;
   std::uint64_t sample = order(position);
   std::optional<sampler::Draws> draws;
+  std::set<std::uint64_t> tried;
   for (int attempt = 0;; ++attempt) {
     const bool expected = attempt == 0 && purpose == Purpose::kServed;
     const auto bad = try_sample(sample, epoch, position, expected, out, scratch, counters);
@@ -117,12 +119,20 @@ Result<Row> SampleMaker::make_row(const sampler::EpochOrder& order, std::uint64_
     counters.errors[static_cast<std::size_t>((*bad)->reason)].add(1);
     std::string why =
         fmt::format("{}: {} ({})", source_->name(sample), name_of((*bad)->reason), (*bad)->detail);
+    if (row.because.empty()) row.because = why;
+    scratch.bad = row.because;
     if (auto go_on = note_bad(sample, why, purpose); !go_on) return tl::make_unexpected(go_on.error());
-    if (row.because.empty()) row.because = std::move(why);
-    if (attempt == kTries)
-      return fail(ErrorCode::kTooManyBadSamples,
-                  fmt::format("position {} of epoch {}: {} candidates in a row were bad; the first: {}",
-                              position, epoch, kTries, row.because));
+    tried.insert(sample);
+    if (attempt == kTries) {
+      const std::size_t others = tried.size() - 1;
+      return fail(
+          ErrorCode::kTooManyBadSamples,
+          fmt::format("{}; {}. Repair or remove bad files: `headrace check --all CONFIG` lists them",
+                      row.because,
+                      others == 0 ? "no other sample can replace it"
+                                  : fmt::format("none of {} other sample{} tried in its place is sound",
+                                                others, others == 1 ? "" : "s")));
+    }
     if (!draws) draws.emplace(options_.seed, epoch, position, kReplacementStage);
     sample = options_.sampler->substitute(sample, *draws);
     row.replaced = true;

@@ -150,19 +150,17 @@ int bench(const BenchArguments& arguments) {
   auto config = arguments.config.load();
   if (!config) return report(config.error());
   reserve_stop_signals();
-  if (!config->streams.contains(arguments.stream)) {
-    std::string names;
-    for (const auto& [name, stream] : config->streams) names += (names.empty() ? "" : ", ") + name;
-    return report({ErrorCode::kNoSuchStream,
-                   fmt::format("no stream `{}`; expected one of: {}", arguments.stream, names)});
-  }
+  std::vector<std::string> names;
+  for (const auto& [name, ignored] : config->streams) names.push_back(name);
+  const auto stream = choose_stream(names, arguments.stream);
+  if (!stream) return report(stream.error());
   // A separate server for the bench: its own directory, one stream, no HTTP port, as many lanes as clients.
   const auto folder = ScratchFolder::make("headrace-bench-");
   if (!folder) return report(folder.error());
   config->server.directory = folder->path();
   config->server.metrics.reset();
   config->server.drain_timeout = std::chrono::milliseconds(500);
-  std::erase_if(config->streams, [&](const auto& entry) { return entry.first != arguments.stream; });
+  std::erase_if(config->streams, [&](const auto& entry) { return entry.first != *stream; });
   config->streams.begin()->second.sharing.wait_for = 1;
 
   json runs = json::array();
@@ -171,7 +169,7 @@ int bench(const BenchArguments& arguments) {
     config::Config one = *config;
     one.streams.begin()->second.ring.max_clients =
         std::max(one.streams.begin()->second.ring.max_clients, clients);
-    auto run = measure(one, arguments.stream, clients, arguments.seconds);
+    auto run = measure(one, *stream, clients, arguments.seconds);
     if (!run) return failed(run.error());
     log::set_level(log::Level::kError);  // each warning once
     if (!arguments.as_json) {
@@ -189,9 +187,9 @@ int bench(const BenchArguments& arguments) {
     }
     runs.push_back(std::move(*run));
   }
-  json out{{"stream", arguments.stream}, {"runs", runs}};
+  json out{{"stream", *stream}, {"runs", runs}};
   if (arguments.advise) {
-    std::string text = advice(runs, arguments.stream);
+    std::string text = advice(runs, *stream);
     if (limiting_stage(least_disturbed(runs)) == "transform") {
       const auto costs = transform_costs(*config, std::min(kSecondsPerTransform, arguments.seconds));
       if (!costs) return failed(costs.error());
@@ -212,7 +210,7 @@ void add_bench(CLI::App& app, int& exit_code) {
   CLI::App* verb =
       app.add_subcommand("bench", "Measure the speed and the CPU time of a stream, with and without clients");
   arguments->config.add_to(*verb);
-  verb->add_option("--stream", arguments->stream, "The stream to measure")->required();
+  verb->add_option("--stream", arguments->stream, "The stream to measure" + std::string(kDefaultStream));
   verb->add_option("--seconds", arguments->seconds, "Length of each run (default: 5)")
       ->check(CLI::Range(0.1, 3600.0));
   verb->add_option("--clients", arguments->clients,

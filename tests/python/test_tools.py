@@ -108,6 +108,23 @@ def test_a_preview_of_several_streams_asks_for_one(config: dict[str, Any], tmp_p
     assert "no stream `train`; expected one of: base, large" in run("preview", path, "--stream", "train").stderr
 
 
+def test_sample_and_bench_choose_a_stream_as_preview_does(start_server: ServerFactory, config: dict[str, Any], tmp_path: Path) -> None:
+    only = config["streams"].pop("train")
+    bench = ("--seconds", 0.1, "--clients", 0, "--json")
+    config["streams"] = {"shown": only}
+    server = start_server(config)
+    shown = run("sample", "--address", server.address)
+    assert shown.returncode == 0 and "\nfield: label int64\n" in shown.stdout, shown.stdout
+    assert json.loads(run("bench", written(tmp_path, config), *bench).stdout)["stream"] == "shown"
+    server.stop()
+    config["streams"] = {"base": only, "large": only}
+    server = start_server(config)
+    for verb in (("sample", "--address", server.address), ("bench", written(tmp_path, config), *bench)):
+        done = run(*verb)
+        assert (done.returncode, done.stderr) == (2, "headrace: INVALID_ARGUMENT: give --stream: one of base, large\n")
+        assert "NO_SUCH_STREAM: no stream `train`; expected one of: base, large" in run(*verb, "--stream", "train").stderr
+
+
 def test_a_picture_that_cannot_be_written_leaves_the_old_one(config: dict[str, Any], tmp_path: Path) -> None:
     folder = tmp_path / "out"
     folder.mkdir()
