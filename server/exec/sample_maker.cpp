@@ -26,6 +26,12 @@ constexpr int kTries = 32;
 constexpr std::size_t kFirst = 10;   // bad samples named in errors and stats
 constexpr std::size_t kNamed = 100;  // bad samples named in the log
 
+/// Of a row whose own sample is bad.
+struct Substitutes {
+  sampler::Draws draws;
+  std::set<std::uint64_t> tried = {};  ///< with its own sample
+};
+
 Bad mismatch(const FieldPlan& one, const transform::Size& size, const FieldPlan& other,
              const transform::Size& other_size) {
   const auto text = [](const FieldPlan& field, const transform::Size& base) {
@@ -107,8 +113,7 @@ Result<Row> SampleMaker::make_row(const sampler::EpochOrder& order, std::uint64_
                                   metrics::StreamCounters& counters, Purpose purpose) const {
   Row row;
   std::uint64_t sample = order(position);
-  std::optional<sampler::Draws> draws;
-  std::set<std::uint64_t> tried;
+  std::optional<Substitutes> substitutes;
   for (int attempt = 0;; ++attempt) {
     const bool expected = attempt == 0 && purpose == Purpose::kServed;
     const auto bad = try_sample(sample, epoch, position, expected, out, scratch, counters);
@@ -122,9 +127,10 @@ Result<Row> SampleMaker::make_row(const sampler::EpochOrder& order, std::uint64_
     if (row.because.empty()) row.because = why;
     scratch.bad = row.because;
     if (auto go_on = note_bad(sample, why, purpose); !go_on) return tl::make_unexpected(go_on.error());
-    tried.insert(sample);
+    if (!substitutes) substitutes = Substitutes{{options_.seed, epoch, position, kReplacementStage}};
+    substitutes->tried.insert(sample);
     if (attempt == kTries) {
-      const std::size_t others = tried.size() - 1;
+      const std::size_t others = substitutes->tried.size() - 1;
       return fail(
           ErrorCode::kTooManyBadSamples,
           fmt::format("{}; {}. Repair or remove bad files: `headrace check --all CONFIG` lists them",
@@ -133,8 +139,7 @@ Result<Row> SampleMaker::make_row(const sampler::EpochOrder& order, std::uint64_
                                   : fmt::format("none of {} other sample{} tried in its place is sound",
                                                 others, others == 1 ? "" : "s")));
     }
-    if (!draws) draws.emplace(options_.seed, epoch, position, kReplacementStage);
-    sample = options_.sampler->substitute(sample, *draws);
+    sample = options_.sampler->substitute(sample, substitutes->draws);
     row.replaced = true;
   }
   if (row.replaced) counters.replaced.add(1);

@@ -183,8 +183,8 @@ Finding judge_samples(const exec::StreamSetup& setup, const config::Config& conf
     return {what, Health::kBroken, list, remedy_of(stream, *tried, size, allowed),
             ErrorCode::kDatasetInvalid};
   // Here some bad samples are allowed, so it is no upload stream.
-  if (tried->tried<size&& static_cast<double>(tried->bad)> stream->max_bad *
-      static_cast<double>(tried->tried))
+  const double most = stream->max_bad * static_cast<double>(tried->tried);
+  if (tried->tried<size&& static_cast<double>(tried->bad)> most)
     return {what, Health::kUnknown, list,
             fmt::format("the stream will probably fail: more than the fraction max_bad ({}) of the samples "
                         "that were tried is bad. `headrace check --all` tells for sure; repair or remove "
