@@ -53,7 +53,7 @@ def run(parser: argparse.ArgumentParser, dataset: Callable[[argparse.Namespace],
     except Error as error:
         print(f"headrace: {error}{_remedies(error, given.out)}", file=sys.stderr)
         return 2 if isinstance(error, InvalidArgument) else 3
-    bad = f", {packed.bad} of them bad" if packed.bad else ""
+    bad = f", {packed.bad} of them bad ({'; '.join(packed.first_bad[:3])}{'; …' if packed.bad > 3 else ''})" if packed.bad else ""
     done = f"packed {packed.samples} samples into {packed.path}"
     if packed.before == packed.samples:
         done = f"{packed.path} is complete already: {packed.samples} samples"

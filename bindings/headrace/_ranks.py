@@ -49,6 +49,13 @@ def _close_all() -> None:
         loader.close()
 
 
+def close_idle(address: str) -> None:
+    """Closes the loaders that no loop uses, before their server stops: it would wait for them."""
+    for loader in _attached.copy():
+        if loader._claim.address == address and loader._running() is None:
+            loader.close()
+
+
 def claim_rank(loader: Claimant, claim: Claim, open_stream: Callable[[], S]) -> S:
     """Returns open_stream(). If the server refuses, detaches conflicting idle loaders of this process, and retries."""
     loader._claim = claim

@@ -25,7 +25,7 @@ from .errors import Error, InvalidArgument, from_code
 @dataclass(frozen=True)
 class Packed:
     """The result of pack(). `before` of the `samples` were packed by earlier calls. `bad` counts samples whose file could
-    not be decoded, and with on_error="bad" those that raised or lacked a value."""
+    not be decoded, and with on_error="bad" those that raised or lacked a value; `first_bad` says what is wrong with the first ten."""
 
     path: str
     samples: int
@@ -33,6 +33,7 @@ class Packed:
     raw_bytes: int
     file_bytes: int
     bad: int
+    first_bad: tuple[str, ...]
 
 
 class _Binary:
@@ -197,4 +198,5 @@ def pack(
                     raise end.raised(f"{end.index} samples before it are kept in {out}: repair the dataset, then run the same command or program again to continue", described=True)
                 binary.write(end_mark(end))
             done = binary.finish()
-    return Packed(str(out), done["packed"], done["before"], done["raw_bytes"], done["file_bytes"], done["undecodable"])
+    bad = done["undecodable"], tuple(done["first_undecodable"])
+    return Packed(str(out), done["packed"], done["before"], done["raw_bytes"], done["file_bytes"], *bad)

@@ -19,6 +19,7 @@ from . import _binary
 from ._arguments import mapping, setting
 from ._forks import release_in_children
 from ._log import MOST_BYTES, LogTail
+from ._ranks import close_idle
 from ._scratch import Scratch
 from .errors import EnvironmentFailed, Error, InvalidArgument, from_code
 
@@ -198,13 +199,15 @@ class Server:
 
     def stop(self, grace: float = 10.0) -> int:
         """Stops the server and returns its exit status. SIGTERM lets clients finish their leases; SIGKILL follows after `grace` seconds.
-        Does nothing in a forked child: the server is its parent's."""
+        Closes this process's loaders of the server first, except those in a loop. Does nothing in a forked child: the server is its
+        parent's."""
         if os.getpid() != self._owner:
             return 0
         self._stopped.set()
         with self._lock:
             process = self._process
         if process is not None and process.poll() is None:
+            close_idle(self.address)
             process.send_signal(signal.SIGTERM)
             try:
                 process.wait(grace)

@@ -7,6 +7,7 @@
 #include <regex>
 
 #include "clientlib/base/nearest.h"
+#include "server/config/counterparts.h"
 #include "server/config/schema.h"
 
 namespace headrace::server::config {
@@ -107,47 +108,6 @@ std::string missing_arguments(const json& node, const json& value, const std::st
                        item ? "" : "}");
   }
   return {};
-}
-
-using Counterparts = std::map<std::string, const char*>;
-
-// The hint for torch's word `name`; empty if `known` does not have the word.
-std::string counterpart(const Counterparts& known, const std::string& name) {
-  const auto found = known.find(name);
-  return found == known.end() ? "" : found->second;
-}
-
-// The arguments of a DataLoader.
-const Counterparts& loader_arguments() {
-  static const Counterparts all{{"dataset", "write `source`, with the name of a source"},
-                                {"drop_last", "write `last: drop` if it is true, else leave it out"},
-                                {"num_workers", "set `server.threads`: one pool works for all streams"},
-                                {"workers", "set `server.threads`: one pool works for all streams"},
-                                {"prefetch_factor", "set `ring.prefetch`"},
-                                {"pin_memory", "leave it out: Loader(device=\"cuda:0\") pins the ring"},
-                                {"persistent_workers", "leave it out: the server's workers stay"},
-                                {"collate_fn", "leave it out: the server makes the batches"}};
-  return all;
-}
-
-// Transforms of torchvision that only change the type, its arguments that have one value here, and torch's
-// names of types.
-const Counterparts& torchvision_words() {
-  static constexpr const char* kToTensor =
-      "leave it out: `output: {dtype: float32}` gives floats from 0 to 1";
-  static constexpr const char* kToImage = "leave it out: rows are arrays of bytes without it";
-  static const Counterparts all{
-      {"ToTensor", kToTensor},
-      {"to_tensor", kToTensor},
-      {"ToImage", kToImage},
-      {"to_image", kToImage},
-      {"ToDtype", kToTensor},
-      {"to_dtype", kToTensor},
-      {"float", "write float32"},
-      {"half", "write float16"},
-      {"random", "write shuffled"},
-      {"antialias", "leave it out: images are resized as PIL does, with antialiasing"}};
-  return all;
 }
 
 bool conforms(const json& schema, const json& value);
@@ -259,6 +219,19 @@ std::string parent_hint(const json& node, const std::string& name) {
   return fmt::format("it belongs under `{}`", fmt::join(homes, "` or `"));
 }
 
+// "only sources of type manifest have it": types beside the one that `node` describes. Empty: `node` is no
+// source's, or there are none or too many.
+std::string type_hint(const json& node, const std::string& name) {
+  constexpr std::size_t kMost = 5;
+  if (!node.value("properties", json::object()).contains("type")) return {};
+  std::vector<std::string> types;
+  for (const json& source : schema().at("definitions").at("source").at("oneOf"))
+    if (const json& keys = source.at("properties"); keys.contains(name))
+      types.push_back(keys.at("type").at("const").get<std::string>());
+  if (types.empty() || types.size() > kMost) return {};
+  return fmt::format("only sources of type {} have it", fmt::join(types, ", "));
+}
+
 // Reports keys that are not indented below their own map, which then seems empty. Returns `value` without
 // them.
 json without_misindented(Document& document, const Pointer& at, const json& node, const json& value) {
@@ -303,12 +276,17 @@ void check_keys(Document& document, const Pointer& at, const json& node, const j
   for (const auto& [name, ignored] : value.items()) {
     if (node.value("additionalProperties", json(true)) != json(false) || child(node, value, name) != nullptr)
       continue;
-    auto suggestion = nearest(name, known);
+    const auto meant = counterpart(source_keys(), name);
+    const bool is_key = std::binary_search(known.begin(), known.end(), meant) && !value.contains(meant);
+    auto suggestion = is_key ? meant : nearest(name, known);
     const auto required = node.value("required", json::array());
     const bool fills_gap = !value.contains(suggestion) &&
                            std::find(required.begin(), required.end(), suggestion) != required.end();
-    auto home = fills_gap ? "" : parent_hint(node, name);
-    if (!home.empty()) suggestion.clear();
+    auto home = fills_gap && suggestion != meant ? "" : type_hint(node, name);
+    if (home.empty() && !fills_gap) {
+      home = parent_hint(node, name);
+      if (!home.empty()) suggestion.clear();
+    }
     if (home.empty() && suggestion.empty()) home = parent_hint(schema(), name);
     for (const auto* torch : {&loader_arguments(), &torchvision_words()})
       if (home.empty() && suggestion.empty()) home = counterpart(*torch, name);

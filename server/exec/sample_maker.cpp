@@ -6,6 +6,7 @@
 #include <cstring>
 #include <new>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <stdexcept>
 
 #include "clientlib/base/contract.h"
@@ -24,6 +25,12 @@ constexpr std::uint32_t kReplacementStage = 0xFFFF0000;
 constexpr int kTries = 32;
 constexpr std::size_t kFirst = 10;   // bad samples named in errors and stats
 constexpr std::size_t kNamed = 100;  // bad samples named in the log
+
+/// Of a row whose own sample is bad.
+struct Substitutes {
+  sampler::Draws draws;
+  std::set<std::uint64_t> tried = {};  ///< with its own sample
+};
 
 Bad mismatch(const FieldPlan& one, const transform::Size& size, const FieldPlan& other,
              const transform::Size& other_size) {
@@ -106,7 +113,7 @@ Result<Row> SampleMaker::make_row(const sampler::EpochOrder& order, std::uint64_
                                   metrics::StreamCounters& counters, Purpose purpose) const {
   Row row;
   std::uint64_t sample = order(position);
-  std::optional<sampler::Draws> draws;
+  std::optional<Substitutes> substitutes;
   for (int attempt = 0;; ++attempt) {
     const bool expected = attempt == 0 && purpose == Purpose::kServed;
     const auto bad = try_sample(sample, epoch, position, expected, out, scratch, counters);
@@ -117,14 +124,22 @@ Result<Row> SampleMaker::make_row(const sampler::EpochOrder& order, std::uint64_
     counters.errors[static_cast<std::size_t>((*bad)->reason)].add(1);
     std::string why =
         fmt::format("{}: {} ({})", source_->name(sample), name_of((*bad)->reason), (*bad)->detail);
+    if (row.because.empty()) row.because = why;
+    scratch.bad = row.because;
     if (auto go_on = note_bad(sample, why, purpose); !go_on) return tl::make_unexpected(go_on.error());
-    if (row.because.empty()) row.because = std::move(why);
-    if (attempt == kTries)
-      return fail(ErrorCode::kTooManyBadSamples,
-                  fmt::format("position {} of epoch {}: {} candidates in a row were bad; the first: {}",
-                              position, epoch, kTries, row.because));
-    if (!draws) draws.emplace(options_.seed, epoch, position, kReplacementStage);
-    sample = options_.sampler->substitute(sample, *draws);
+    if (!substitutes) substitutes = Substitutes{{options_.seed, epoch, position, kReplacementStage}};
+    substitutes->tried.insert(sample);
+    if (attempt == kTries) {
+      const std::size_t others = substitutes->tried.size() - 1;
+      return fail(
+          ErrorCode::kTooManyBadSamples,
+          fmt::format("{}; {}. Repair or remove bad files: `headrace check --all CONFIG` lists them",
+                      row.because,
+                      others == 0 ? "no other sample can replace it"
+                                  : fmt::format("none of {} other sample{} tried in its place is sound",
+                                                others, others == 1 ? "" : "s")));
+    }
+    sample = options_.sampler->substitute(sample, substitutes->draws);
     row.replaced = true;
   }
   if (row.replaced) counters.replaced.add(1);

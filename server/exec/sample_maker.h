@@ -93,6 +93,7 @@ struct RowScratch {
   std::vector<std::uint64_t> samples;
   source::SampleView view;
   std::vector<SliceRow> rows;
+  std::string bad;  ///< for a row that failed for bad samples: its own sample, and what is wrong with it
 };
 
 struct Row {

@@ -10,6 +10,7 @@
 #include "clientlib/ring/futex.h"
 #include "headrace/version.h"
 #include "server/log/sink.h"
+#include "server/metrics/cpu_wait.h"
 #include "server/session/admission.h"
 #include "server/session/cache_metrics.h"
 #include "server/session/families.h"
@@ -152,6 +153,12 @@ std::vector<MetricFamily> Collector::Collect() const {
                     MetricType::Counter),
       {}, static_cast<double>(engine_.busy_ns()) * kNs);
   add(families.open("headrace_workers", "Worker threads.", MetricType::Gauge), {}, engine_.threads());
+  add(families.open(
+          "headrace_cpu_wait_seconds_total",
+          "Time that the server's threads were ready to run while other programs had the CPUs, or a "
+          "CPU limit held them back.",
+          MetricType::Counter),
+      {}, static_cast<double>(metrics::cpu_wait_ns()) * kNs);
   counter("headrace_producer_blocked_seconds_total",
           "Time that a stream's ring was full, so that the server waited for clients.",
           [](const auto& s) { return static_cast<double>(s.blocked_ns) * kNs; });

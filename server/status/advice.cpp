@@ -56,6 +56,13 @@ std::string make_more_ahead(bool waits) {
              : "too few batches are made ahead. Raise the stream's `ring.prefetch`";
 }
 
+std::string crowded_cpus(double wait) {
+  return fmt::format(
+      "for {:.0f}% of the workers' time, other programs had the CPUs or a CPU limit held the workers back. "
+      "Stop those programs, raise the limit, or set `server.threads` to the number of CPUs that are free",
+      100 * wait);
+}
+
 std::string remedy(const std::string& stage, const Resources& server) {
   if (stage == "read")
     return "Keep the files in memory (the source's `cache: {encoded: SIZE}`), read ahead (`io`), or pack the "

@@ -22,6 +22,10 @@ std::pair<const char*, double> busiest_stage(const nlohmann::json& fractions);
 const char* doing(const std::string& stage);
 /// Why a stream is slow although its workers are idle, and the remedy. `waits`: the workers wait for reads.
 std::string make_more_ahead(bool waits);
+/// From this part of the workers' time on, waits for CPUs are worth a sentence.
+inline constexpr double kCrowded = 0.25;
+/// What had the CPUs for this part of the workers' time, and what to do.
+std::string crowded_cpus(double wait);
 /// Sentences that say what to change.
 std::string remedy(const std::string& stage, const Resources& server);
 

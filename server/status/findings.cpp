@@ -110,6 +110,11 @@ Finding finding(const std::string& name, const json& now, const json& before, do
     if (stream.value("live", false))
       return {Severity::kProblem,
               fmt::format("The bottleneck is the process that feeds the stream: trainer {}.", waits)};
+    const double crowded =
+        part(growth(now, before, "cpu_wait_seconds"), seconds * static_cast<double>(workers));
+    if (busy >= kBusy && crowded >= kCrowded)
+      return {Severity::kProblem,
+              fmt::format("The bottleneck is the CPUs: trainer {}, and {}.", waits, crowded_cpus(crowded))};
     if (busy >= kBusy) return {Severity::kProblem, workers_are_slow(waits, busy, now, stream, past)};
     const bool reads = growth(object_in(stream, "read_ahead"), object_in(past, "read_ahead"), "wait") > 0;
     return {Severity::kNotice,

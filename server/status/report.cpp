@@ -120,7 +120,9 @@ json report(json now, std::uint64_t now_ns, const History::Entries& past) {
   }
   add_sharing_factors(now);
   const double capacity = seconds_since(*past.front()) * workers;
-  now["workers_busy"] = std::min(1.0, growth(now, past.front()->stats, "busy_seconds") / capacity);
+  for (const auto& [fraction, of] :
+       {std::pair{"workers_busy", "busy_seconds"}, {"cpu_wait", "cpu_wait_seconds"}})
+    now[fraction] = std::min(1.0, growth(now, past.front()->stats, of) / capacity);
   return now;
 }
 

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "clientlib/base/human.h"
 #include "clientlib/client/delay_reason.h"
@@ -117,7 +118,8 @@ void print(const SampleView& sample) {
              log::escaped(sample.name), sample.sample_index, sample.label, sample.replaced,
              sample.parameters);
   for (const FieldSpec& field : sample.fields)
-    fmt::print("field: {} {} {}\n", field.name, name_of(field.dtype), fmt::join(field.shape, "x"));
+    fmt::print("field: {} {}{}{}\n", field.name, name_of(field.dtype), field.shape.empty() ? "" : " ",
+               fmt::join(field.shape, "x"));
 }
 
 nlohmann::json describe(const SampleView& sample) {
@@ -202,7 +204,13 @@ void add_sample(CLI::App& app, int& exit_code) {
   CLI::App* verb =
       add_question(app, "sample", "Show one sample as trainers receive it, and the parameters drawn for it",
                    exit_code, [what](Client& client) -> Result<void> {
-                     auto sample = client.sample(what->stream, static_cast<std::uint64_t>(what->epoch),
+                     const auto streams = client.streams();
+                     if (!streams) return fail(streams.error());
+                     std::vector<std::string> names;
+                     for (const StreamInfo& info : *streams) names.push_back(info.name);
+                     const auto stream = choose_stream(names, what->stream);
+                     if (!stream) return fail(stream.error());
+                     auto sample = client.sample(*stream, static_cast<std::uint64_t>(what->epoch),
                                                  static_cast<std::uint64_t>(what->index),
                                                  what->png.empty() ? "" : what->field);
                      if (!sample) return tl::make_unexpected(sample.error());
@@ -214,7 +222,7 @@ void add_sample(CLI::App& app, int& exit_code) {
                      if (path.empty()) return {};
                      return write_file(path, sample->bytes);
                    });
-  verb->add_option("--stream", what->stream, "The sample's stream")->required();
+  verb->add_option("--stream", what->stream, "The sample's stream" + std::string(kDefaultStream));
   verb->add_option("--epoch", what->epoch, "Epoch (default: 0)")->check(kNumber);
   verb->add_option("--index", what->index, "Position in the epoch's order (default: 0)")->check(kNumber);
   auto* const out =

@@ -52,11 +52,31 @@ double other_share(const json& run) {
   return other;
 }
 
-/// Empty: none, because the workers wait or mostly do something else.
+/// Empty: none, because the workers wait or mostly do something else, or other programs have their CPUs.
 std::string limiting_stage(const json& run) {
   const auto [stage, share] = status::busiest_stage(run.at("stage_share"));
-  const bool limits = stage && share >= other_share(run) && run.at("busy").get<double>() >= kIdle;
+  const bool works =
+      run.at("busy").get<double>() >= kIdle && run.at("cpu_wait").get<double>() < status::kCrowded;
+  const bool limits = stage && share >= other_share(run) && works;
   return limits ? stage : "";
+}
+
+/// Why a run with more clients was slower than `rate`, or that it was not; empty: they hardly differ.
+std::string compare(const json& run, double rate) {
+  constexpr double kMuch = 0.1, kSomeCpu = 0.1;
+  const auto clients = run.at("clients").get<unsigned>();
+  const auto its = run.at("samples_per_second").get<double>();
+  const std::string made = fmt::format("With {} client{} on the same CPUs, it makes {:.0f} samples/s",
+                                       clients, clients == 1 ? "" : "s", its);
+  if (its > (1 + 2 * kMuch) * rate)
+    return made + ", so something slowed the run without down. Measure again, with more `--seconds`.\n";
+  if (its >= (1 - kMuch) * rate) return {};
+  const auto wait = run.at("cpu_wait").get<double>();
+  if (wait < status::kCrowded) return made + ".\n";
+  const double client_cpus = run.at("client_cpu_us_per_batch").get<double>() * 1e-6 *
+                             run.at("batches_per_second").get<double>() * clients;
+  return client_cpus < kSomeCpu ? fmt::format("{}: {}.\n", made, status::crowded_cpus(wait))
+                                : made + ": clients and workers compete for them.\n";
 }
 
 /// Sentences that name the limit of the stream and a remedy. REQUIRES: at least one run.
@@ -67,7 +87,11 @@ std::string advice(const json& runs, const std::string& stream) {
   std::string text = fmt::format(
       "Stream {} makes {:.0f} samples/s with {} worker{}. A faster trainer waits for batches.\n", stream,
       rate, run.at("workers").get<unsigned>(), run.at("workers").get<unsigned>() == 1 ? "" : "s");
-  if (const auto busy = run.at("busy").get<double>(); busy < kIdle) {
+  if (const auto wait = run.at("cpu_wait").get<double>(); wait >= status::kCrowded) {
+    text += fmt::format(
+        "The bottleneck is the CPUs: {}. The figures above are too low; measure again after that.\n",
+        status::crowded_cpus(wait));
+  } else if (const auto busy = run.at("busy").get<double>(); busy < kIdle) {
     text += fmt::format("The workers were busy for only {:.0f}% of the time: {}.\n", 100 * busy,
                         status::make_more_ahead(run.at("reads_ahead").get<bool>()));
   } else if (stage.empty()) {
@@ -87,22 +111,21 @@ std::string advice(const json& runs, const std::string& stream) {
         "to {:.0f} samples/s. {}\n",
         status::doing(stage), 100 * share, rate / std::max(0.01, 1 - share), status::remedy(stage, server));
   }
+  if (run.at("cpu_wait").get<double>() >= status::kCrowded) return text;
   for (const json& with : runs)
-    if (with.at("clients") > run.at("clients") && with.at("samples_per_second").get<double>() < 0.9 * rate) {
-      text += fmt::format(
-          "With {} client{} on the same CPUs, it makes {:.0f} samples/s: clients and workers compete "
-          "for them.\n",
-          with.at("clients").get<unsigned>(), with.at("clients").get<unsigned>() == 1 ? "" : "s",
-          with.at("samples_per_second").get<double>());
-      break;
+    if (with.at("clients") > run.at("clients")) {
+      const std::string slower = compare(with, rate);
+      text += slower;
+      if (!slower.empty()) break;
     }
   return text;
 }
 
 /// The exit code after an error of a run.
 int failed(const Error& error) {
-  const int code = report(error);
-  return error.code == ErrorCode::kDraining ? 130 : code;
+  if (error.code != ErrorCode::kDraining) return report(error);
+  fmt::print(stderr, "headrace: interrupted\n");
+  return 130;
 }
 
 /// Empty: no transform costs anything.
@@ -127,19 +150,17 @@ int bench(const BenchArguments& arguments) {
   auto config = arguments.config.load();
   if (!config) return report(config.error());
   reserve_stop_signals();
-  if (!config->streams.contains(arguments.stream)) {
-    std::string names;
-    for (const auto& [name, stream] : config->streams) names += (names.empty() ? "" : ", ") + name;
-    return report({ErrorCode::kNoSuchStream,
-                   fmt::format("no stream `{}`; expected one of: {}", arguments.stream, names)});
-  }
+  std::vector<std::string> names;
+  for (const auto& [name, ignored] : config->streams) names.push_back(name);
+  const auto stream = choose_stream(names, arguments.stream);
+  if (!stream) return report(stream.error());
   // A separate server for the bench: its own directory, one stream, no HTTP port, as many lanes as clients.
   const auto folder = ScratchFolder::make("headrace-bench-");
   if (!folder) return report(folder.error());
   config->server.directory = folder->path();
   config->server.metrics.reset();
   config->server.drain_timeout = std::chrono::milliseconds(500);
-  std::erase_if(config->streams, [&](const auto& entry) { return entry.first != arguments.stream; });
+  std::erase_if(config->streams, [&](const auto& entry) { return entry.first != *stream; });
   config->streams.begin()->second.sharing.wait_for = 1;
 
   json runs = json::array();
@@ -148,7 +169,7 @@ int bench(const BenchArguments& arguments) {
     config::Config one = *config;
     one.streams.begin()->second.ring.max_clients =
         std::max(one.streams.begin()->second.ring.max_clients, clients);
-    auto run = measure(one, arguments.stream, clients, arguments.seconds);
+    auto run = measure(one, *stream, clients, arguments.seconds);
     if (!run) return failed(run.error());
     log::set_level(log::Level::kError);  // each warning once
     if (!arguments.as_json) {
@@ -166,9 +187,9 @@ int bench(const BenchArguments& arguments) {
     }
     runs.push_back(std::move(*run));
   }
-  json out{{"stream", arguments.stream}, {"runs", runs}};
+  json out{{"stream", *stream}, {"runs", runs}};
   if (arguments.advise) {
-    std::string text = advice(runs, arguments.stream);
+    std::string text = advice(runs, *stream);
     if (limiting_stage(least_disturbed(runs)) == "transform") {
       const auto costs = transform_costs(*config, std::min(kSecondsPerTransform, arguments.seconds));
       if (!costs) return failed(costs.error());
@@ -189,7 +210,7 @@ void add_bench(CLI::App& app, int& exit_code) {
   CLI::App* verb =
       app.add_subcommand("bench", "Measure the speed and the CPU time of a stream, with and without clients");
   arguments->config.add_to(*verb);
-  verb->add_option("--stream", arguments->stream, "The stream to measure")->required();
+  verb->add_option("--stream", arguments->stream, "The stream to measure" + std::string(kDefaultStream));
   verb->add_option("--seconds", arguments->seconds, "Length of each run (default: 5)")
       ->check(CLI::Range(0.1, 3600.0));
   verb->add_option("--clients", arguments->clients,

@@ -69,16 +69,19 @@ void check_configuration(Told& told, const CheckArguments& arguments) {
   const auto running = RunningServer::find(config->server.directory);
   const ring::MemoryHeadroom room = room_without(running);
   describe_memory(told, *assembly, room);
-  const Finding memory = judge_memory(*assembly, running);
-  const Finding port = judge_port(config->server, running);
-  for (const Finding& finding : {memory, judge_directory(config->server, running), port}) told.judge(finding);
+  told.judge(judge_memory(*assembly, running));
+  told.judge(judge_directory(config->server, running));
+  told.judge(judge_port(config->server, running));
   if (config->server.numa == config::Numa::kAuto)
     if (const auto placement = placement::place_here(config->server.threads); !placement.empty())
       told.line("numa, where the kernel allows it: {}\n", placement::to_string(placement));
   told.set("workers", config->server.threads);
   told.set("memory_available", room.bytes);
   told.set("bytes_beside_rings", assembly::bytes_beside_rings(*assembly));
-  if (!told.sound() || memory.health == Health::kUnknown || port.health == Health::kUnknown) return;
+  if (!told.sound()) return;
+  if (!told.certain())
+    return told.line("no error was found, but `headrace serve {}` may fail: see the warnings above\n",
+                     arguments.config.file);
   told.line("ok: `headrace serve {}` will run with {}{}\n", arguments.config.file,
             count_of(config->server.threads, "worker"),
             running ? ", once the running server has stopped" : "");

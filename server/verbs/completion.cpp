@@ -121,7 +121,12 @@ _headrace() {{
   if [[ $candidates == {} ]]; then _files; else compadd -- ${{=candidates}}; fi
 }}
 # In a folder of $fpath this file is the function; otherwise it is sourced.
-if [[ ${{funcstack[1]}} == _headrace ]]; then _headrace "$@"; else compdef _headrace headrace; fi
+if [[ ${{funcstack[1]}} == _headrace ]]; then
+  _headrace "$@"
+else
+  if (( ! ${{+functions[compdef]}} )); then autoload -Uz compinit && compinit -i; fi
+  compdef _headrace headrace
+fi
 )",
                      described, cases(verbs, "\"$PREFIX\""), kFiles);
 }

@@ -74,7 +74,7 @@ std::string verdict(const std::vector<Finding>& found, const std::optional<Runni
     else if (one.health == Health::kUnknown)
       unknown.push_back(one.what);
   if (!failed.empty()) return fmt::format("{} of {} checks failed", failed.size(), found.size());
-  if (!unknown.empty()) return fmt::format("no check failed; not judged: {}", fmt::join(unknown, ", "));
+  if (!unknown.empty()) return fmt::format("no check failed; uncertain: {}", fmt::join(unknown, ", "));
   return running ? "a server can run here, once the running server has stopped" : "a server can run here";
 }
 

@@ -175,15 +175,22 @@ Finding judge_samples(const exec::StreamSetup& setup, const config::Config& conf
                     : fmt::format("{}; {} were tried", count_of(setup.info.samples, "sample"), tried->tried));
   const std::uint64_t size = setup.maker->size();
   const double allowed = setup.maker->allowed_bad();
-  const bool only = tried->bad == tried->tried;
   const std::string list = list_of(*tried, size);
-  if (only) return broken(what, {ErrorCode::kDatasetInvalid, list});
-  if (allowed > 0 && (tried->tried < size || static_cast<double>(tried->distinct) <= allowed))
-    return {what, Health::kPoor, list, {}};
-  const auto stream = config.streams.find(setup.info.name);
-  return {what, Health::kBroken, list,
-          remedy_of(stream == config.streams.end() ? nullptr : &stream->second, *tried, size, allowed),
-          ErrorCode::kDatasetInvalid};
+  if (tried->bad == tried->tried) return broken(what, {ErrorCode::kDatasetInvalid, list});
+  const auto found = config.streams.find(setup.info.name);
+  const config::StreamConfig* const stream = found == config.streams.end() ? nullptr : &found->second;
+  if (static_cast<double>(tried->distinct) > allowed)
+    return {what, Health::kBroken, list, remedy_of(stream, *tried, size, allowed),
+            ErrorCode::kDatasetInvalid};
+  // Here some bad samples are allowed, so it is no upload stream.
+  const double most = stream->max_bad * static_cast<double>(tried->tried);
+  if (tried->tried<size&& static_cast<double>(tried->bad)> most)
+    return {what, Health::kUnknown, list,
+            fmt::format("the stream will probably fail: more than the fraction max_bad ({}) of the samples "
+                        "that were tried is bad. `headrace check --all` tells for sure; repair or remove "
+                        "bad files, or raise max_bad",
+                        stream->max_bad)};
+  return {what, Health::kPoor, list, {}};
 }
 
 }  // namespace headrace::server::verbs

@@ -15,7 +15,7 @@ namespace headrace::server::verbs {
 enum class Health : std::uint8_t {
   kGood,
   kPoor,     ///< a server can run
-  kUnknown,  ///< it could not be judged; never shown as good
+  kUnknown,  ///< it could not be judged for certain; never shown as good
   kBroken    ///< a server cannot run
 };
 

@@ -52,6 +52,20 @@ Finding cpus() {
               fmt::format("{} for this process (affinity and cgroup); the default of server.threads", count));
 }
 
+Finding load() {
+  double load = 0;
+  if (::getloadavg(&load, 1) != 1) return good("CPU load", "unknown");
+  const auto online = static_cast<double>(::sysconf(_SC_NPROCESSORS_ONLN));
+  const std::string found =
+      fmt::format("in the last minute, {:.1f} threads ran or waited on this machine's {:.0f} CPUs on average",
+                  load, online);
+  if (load < online) return good("CPU load", found);
+  return {
+      "CPU load", Health::kPoor, found,
+      "a server competes with the programs that run here now: `headrace bench CONFIG --advise` measures how "
+      "much is left"};
+}
+
 Finding memory() {
   constexpr std::uint64_t kLittle = 1'000'000'000;
   const ring::MemoryHeadroom room = ring::memory_headroom();
@@ -165,7 +179,7 @@ Finding pinning() {
 }  // namespace
 
 std::vector<Finding> judge_machine() {
-  return {kernel(), cpus(), memory(), descriptors(), threads(), huge_pages(), gpu(), pinning()};
+  return {kernel(), cpus(), load(), memory(), descriptors(), threads(), huge_pages(), gpu(), pinning()};
 }
 
 }  // namespace headrace::server::verbs

@@ -142,8 +142,6 @@ int failed(int code) {
 int pack_source(const PackArguments& arguments) {
   const auto source = arguments.dataset.open();
   if (!source) return report(source.error());
-  if (const std::string warning = (*source)->warning(); !warning.empty())
-    fmt::print(stderr, "warning: {}\n", warning);
   const auto start = std::chrono::steady_clock::now();
   pack::SourceInput input(**source);
   const auto done = run(input, arguments);

@@ -153,19 +153,14 @@ class Preview {
   source::Sample sample_;
 };
 
-/// The stream that was named, or else `train`, or else the only one.
-Result<const exec::StreamSetup*> choose(const assembly::Assembly& assembly, std::string name) {
+Result<const exec::StreamSetup*> choose(const assembly::Assembly& assembly, const std::string& asked) {
   std::vector<std::string> names;
   for (const exec::StreamSetup& setup : assembly.streams) names.push_back(setup.info.name);
-  const bool unnamed = name.empty();
-  if (unnamed) name = names.size() == 1 ? names.front() : "train";
-  const auto found = std::find(names.begin(), names.end(), name);
-  if (found == names.end() && unnamed)
-    return fail(ErrorCode::kInvalidArgument, fmt::format("give --stream: one of {}", fmt::join(names, ", ")));
-  if (found == names.end())
-    return fail(ErrorCode::kNoSuchStream,
-                fmt::format("no stream `{}`; expected one of: {}", name, fmt::join(names, ", ")));
-  const exec::StreamSetup& setup = assembly.streams[static_cast<std::size_t>(found - names.begin())];
+  const auto chosen = choose_stream(names, asked);
+  if (!chosen) return fail(chosen.error());
+  const std::string& name = *chosen;
+  const auto at = std::find(names.begin(), names.end(), name) - names.begin();
+  const exec::StreamSetup& setup = assembly.streams[static_cast<std::size_t>(at)];
   if (setup.info.live)
     return fail(
         ErrorCode::kInvalidArgument,
@@ -214,7 +209,7 @@ void add_preview(CLI::App& app, int& exit_code) {
   CLI::App* verb = app.add_subcommand(
       "preview", "Draw samples as the transforms make them in several epochs, beside the originals");
   arguments->config.add_to(*verb);
-  verb->add_option("--stream", arguments->stream, "The stream to show (default: train, or the only one)");
+  verb->add_option("--stream", arguments->stream, "The stream to show" + std::string(kDefaultStream));
   verb->add_option("-o,--out", arguments->out, "PNG file to write (default: preview.png)")->type_name(kPath);
   verb->add_option("--samples", arguments->samples, "Number of samples, one below the other (default: 6)")
       ->check(CLI::Range(1U, 64U));

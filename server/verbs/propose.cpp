@@ -9,8 +9,10 @@
 
 #include "server/assembly/assemble.h"
 #include "server/config/config.h"
+#include "server/log/log.h"
 #include "server/remote/url.h"
 #include "server/source/detect/detect.h"
+#include "server/verbs/fitness.h"
 #include "server/verbs/verbs.h"
 
 namespace headrace::server::verbs {
@@ -43,6 +45,20 @@ std::string other_classes(const StreamInfo& trained, const StreamInfo& shown) {
       shown.name, trained.name, only_in(trained, shown), only_in(shown, trained));
 }
 
+/// Reports bad samples among a few of each stream. Returns the exit code.
+int try_streams(const assembly::Assembly& assembly, const config::Config& config) {
+  int code = 0;
+  for (const exec::StreamSetup& setup : assembly.streams) {
+    Finding samples = judge_samples(setup, config, false);
+    samples.found = fmt::format("stream `{}`: {}", setup.info.name, samples.found);
+    if (samples.health == Health::kBroken)
+      code = report(samples.error());
+    else if (samples.health != Health::kGood)
+      fmt::print(stderr, "warning: {}\n", printable(samples.error().message));
+  }
+  return code;
+}
+
 }  // namespace
 
 int propose(const std::string& path) {
@@ -50,10 +66,19 @@ int propose(const std::string& path) {
   if (!proposal) return report(proposal.error());
   auto config = config::parse(proposal->config, "proposal.yaml");
   if (!config) return report(config.error());
-  const auto assembly = assembly::assemble(*config);
+  auto assembly = assembly::assemble(*config);
   if (!assembly) return report(assembly.error());
+  bool adapted = false;
   for (const exec::StreamSetup& setup : assembly->streams)
-    source::fit(*proposal, setup.info.name, setup.maker->source());
+    adapted |= source::fit(*proposal, setup.info.name, setup.maker->source());
+  if (adapted) {  // samples are tried with the transforms that are proposed
+    config = config::parse(proposal->config, "proposal.yaml");
+    if (!config) return report(config.error());
+    log::set_level(log::Level::kError);  // the sources' warnings were printed before
+    assembly = assembly::assemble(*config);
+    log::set_level(log::Level::kInfo);
+    if (!assembly) return report(assembly.error());
+  }
   const std::string shown = remote::shown(path);
   fmt::print(stderr, "{}: {}\n", shown, proposal->found);
   for (const exec::StreamSetup& setup : assembly->streams)
@@ -65,9 +90,10 @@ int propose(const std::string& path) {
         train != assembly->streams.end())
       fmt::print(stderr, "{}", other_classes(train->info, setup.info));
   for (const std::string& note : source::notes_on(path, *proposal)) fmt::print(stderr, "note: {}\n", note);
+  const int code = try_streams(*assembly, *config);
   fmt::print(stderr, "a configuration that serves it (headrace check {} > headrace.yaml):\n\n", shown);
   fmt::print("{}", proposal->config);
-  return 0;
+  return code;
 }
 
 }  // namespace headrace::server::verbs

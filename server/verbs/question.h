@@ -1,13 +1,20 @@
 // What verbs share that query a running server.
 #pragma once
 
+#include <fmt/format.h>
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <chrono>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "clientlib/client/address.h"
+#include "clientlib/wire/protocol.h"
 #include "headrace/client.h"
+#include "server/log/sink.h"
 #include "server/verbs/verbs.h"
 
 namespace headrace::server::verbs {
@@ -31,6 +38,10 @@ struct Address {
     verb.add_option("--timeout", timeout, "Seconds to wait for the server (default: 5)")->check(seconds);
   }
   [[nodiscard]] Result<Client> connect() const {
+    if (const auto place = client::resolve_address(address, {}); place && ::isatty(STDERR_FILENO) == 1)
+      if (!std::filesystem::exists(std::filesystem::path(place->directory) / wire::kControlSocket))
+        fmt::print(stderr, "no server in {} yet; waiting up to {:g} s for one\n",
+                   log::escaped(place->directory), timeout);
     return Client::connect(
         {.address = address, .timeout = std::chrono::milliseconds(static_cast<long>(timeout * 1000))});
   }

@@ -60,7 +60,10 @@ void Told::errors(const Error& error) {
 void Told::judge(const Finding& finding, const char* indent) {
   if (finding.health == Health::kBroken) return error(finding.error());
   if (finding.health == Health::kGood) return;
-  line("{}warning: {}{}{}\n", indent, finding.found, finding.remedy.empty() ? "" : "; ", finding.remedy);
+  if (finding.health == Health::kUnknown) certain_ = false;
+  const bool list = finding.found.find('\n') != std::string::npos;
+  const std::string gap = finding.remedy.empty() ? "" : list ? fmt::format("\n{}  ", indent) : "; ";
+  line("{}warning: {}{}{}\n", indent, finding.found, gap, finding.remedy);
 }
 
 int Told::finish() {

@@ -37,6 +37,8 @@ class Told {
   /// Adds a member to the document.
   void set(const char* key, nlohmann::json value) { document_[key] = std::move(value); }
   [[nodiscard]] bool sound() const { return status_ == 0; }
+  /// Whether nothing that was judged is unknown.
+  [[nodiscard]] bool certain() const { return certain_; }
   /// Prints the document, even if there were errors, or how many errors there were. Returns the exit code of
   /// the first error.
   [[nodiscard]] int finish();
@@ -48,6 +50,7 @@ class Told {
   const bool as_json_;
   std::optional<log::Collected> logged_;
   int status_ = 0;
+  bool certain_ = true;
   std::size_t errors_ = 0;
   std::string stream_;  ///< "stream `train`: ", or empty
   nlohmann::json document_ = {{"warnings", nlohmann::json::array()},

@@ -52,16 +52,23 @@ std::string behind(const json& client) {
                      seconds.is_number() ? fmt::format(" ({:.1f} s)", seconds.get<double>()) : "");
 }
 
-/// Adds `text` in lines of at most `width` bytes, broken between words and indented by two spaces.
-void add_wrapped(std::vector<std::string>& lines, const std::string& text, std::size_t width) {
-  std::istringstream words(log::escaped(text));
+/// Adds a line of text in lines of at most `width` bytes, broken between words. All are indented by two
+/// spaces, and by those that the text begins with.
+void add_wrapped_line(std::vector<std::string>& lines, const std::string& text, std::size_t width) {
+  const std::string indent(2 + std::min(text.find_first_not_of(' '), text.size()), ' ');
+  std::istringstream words(text);
   std::string line;
   for (std::string word; words >> word;) {
-    if (!line.empty() && line.size() + 3 + word.size() > width)
-      lines.push_back("  " + std::exchange(line, {}));
+    if (!line.empty() && indent.size() + line.size() + 1 + word.size() > width)
+      lines.push_back(indent + std::exchange(line, {}));
     line += (line.empty() ? "" : " ") + word;
   }
-  lines.push_back("  " + line);
+  lines.push_back(indent + line);
+}
+
+void add_wrapped(std::vector<std::string>& lines, const std::string& text, std::size_t width) {
+  std::istringstream whole(log::escaped(text));
+  for (std::string line; std::getline(whole, line);) add_wrapped_line(lines, line, width);
 }
 
 /// Names are shortened if the table would not fit otherwise.
@@ -189,7 +196,7 @@ Result<void> show(Client& client, bool live, bool as_json) {
   if (live) terminal = std::make_unique<AlternateScreen>();
   std::vector<std::string> lines;
   for (;;) {
-    std::this_thread::sleep_for(std::chrono::seconds(1));
+    std::this_thread::sleep_for(std::chrono::seconds(terminal ? 1 : 2));
     auto stats = stats_of(client);
     const auto [width, height] = terminal_size();
     if (stats) {
@@ -235,7 +242,7 @@ void add_top(CLI::App& app, int& exit_code) {
                      }
                    });
   verb->add_flag("--once", *once,
-                 "Print the figures of one second and exit (default if the output is not a terminal)");
+                 "Print the figures of two seconds and exit (default if the output is not a terminal)");
   add_json(*verb, *as_json);
 }
 

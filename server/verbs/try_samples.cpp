@@ -7,6 +7,7 @@
 #include <limits>
 #include <optional>
 #include <unordered_set>
+#include <utility>
 
 #include "server/pack/in_order.h"
 #include "server/verbs/progress.h"
@@ -32,7 +33,11 @@ Result<TriedSamples> try_samples(const std::string& stream, const exec::SampleMa
   const pack::ThreadGroup group(threads, [&] {
     exec::RowScratch scratch;
     exec::LooseRow row(maker);
-    while (const auto i = made.claim()) made.put(*i, 0, maker.show(0, position_of(*i), row.fields, scratch));
+    while (const auto i = made.claim()) {
+      auto one = maker.show(0, position_of(*i), row.fields, scratch);
+      if (!one && is_bad_sample(one.error())) one = fail(one.error().code, scratch.bad);
+      made.put(*i, 0, std::move(one));
+    }
   });
   std::optional<Progress> progress;
   if (all) progress.emplace("check " + stream, 0, out.tried);

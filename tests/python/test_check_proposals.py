@@ -345,6 +345,19 @@ def test_notes_name_the_files_that_a_proposal_omits(tmp_path: Path) -> None:
     assert f"`headrace check {tmp_path}/sr/Set14` proposes a configuration for it" in said.stderr
 
 
+def test_bad_images_of_a_folder_are_reported_beside_the_proposal(tmp_path: Path) -> None:
+    paths = sorted(write_images(tmp_path / "photos", classes=2, per_class=15).rglob("*.jpg"))
+    paths[0].write_bytes(b"")
+    few = check(tmp_path / "photos")
+    assert (few.returncode, few.stderr.count("warning: stream `train`: 1 of 30 samples is bad:\n    class_0/0000.jpg: ")) == (0, 1), few.stderr
+    for path in paths[:4]:
+        path.write_bytes(b"")
+    many = check(tmp_path / "photos")
+    assert many.returncode == 3 and "DATASET_INVALID: stream `train`: 4 of 30 samples are bad:\n" in many.stderr
+    assert "the stream would fail: its max_bad allows 3. Repair or remove these files, or raise max_bad\n" in many.stderr
+    assert yaml.safe_load(many.stdout)["streams"]["train"]["batch_size"] == 64, "the configuration that it is about"
+
+
 def test_everything_that_is_wrong_with_the_sources_is_reported_at_once(tmp_path: Path) -> None:
     write_images(tmp_path / "good", classes=2, per_class=3)
     config = tmp_path / "c.yaml"

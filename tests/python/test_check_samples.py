@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
 
+import headrace
+import pytest
 import yaml
 from conftest import ServerFactory, write_images
 from running import headrace_binary
@@ -63,6 +66,12 @@ def test_more_bad_samples_than_the_stream_allows_are_an_error(tmp_path: Path) ->
     crop = "transforms: [center_crop: 16], shuffle: false"
     few = check_photos(tmp_path, crop)
     assert few.returncode == 0, few.stderr
+    assert "warning: 4 of 32 samples that were tried (`check --all` tries all) are bad:\n" in few.stdout
+    assert "\n    the stream will probably fail: more than the fraction max_bad (0.1) of the samples that were tried is bad." in few.stdout
+    assert "ok: " not in few.stdout and few.stdout.endswith(f"no error was found, but `headrace serve {tmp_path}/c.yaml` may fail: see the warnings above\n")
+    doctor = subprocess.run([headrace_binary(), "doctor", tmp_path / "c.yaml"], capture_output=True, text=True, timeout=60, check=False)
+    assert doctor.returncode == 0 and "note  stream train" in doctor.stdout and "-> the stream will probably fail" in doctor.stdout
+    assert doctor.stdout.endswith("no check failed; uncertain: stream train\n"), doctor.stdout
     every = check(tmp_path / "c.yaml", "--all")
     assert every.returncode == 3
     assert "DATASET_INVALID: stream `train`: 5 of 40 samples are bad:\n" in every.stderr
@@ -72,6 +81,18 @@ def test_more_bad_samples_than_the_stream_allows_are_an_error(tmp_path: Path) ->
     assert strict.stderr.endswith("the stream would fail: its on_error is `fail`. Repair or remove these files, or set on_error: replace\n")
     both = check_photos(tmp_path, f"{crop}, on_error: fail, max_bad: 0.01")
     assert both.stderr.endswith("or set on_error: replace and raise max_bad\n")
+
+
+def test_more_bad_samples_than_allowed_among_a_few_are_an_error(tmp_path: Path) -> None:
+    write_images(tmp_path / "photos", classes=2, per_class=20)
+    for path in sorted((tmp_path / "photos").rglob("*.jpg"))[::4]:
+        path.write_bytes(path.read_bytes()[:100])
+    done = check_photos(tmp_path, "transforms: [center_crop: 16], shuffle: false, max_bad: 0.1")
+    assert done.returncode == 3 and "ok: " not in done.stdout
+    assert "DATASET_INVALID: stream `train`: 8 of 32 samples that were tried (`check --all` tries all) are bad:\n" in done.stderr
+    assert done.stderr.endswith("the stream would fail: its max_bad allows 4. Repair or remove these files, or raise max_bad\n")
+    doctor = subprocess.run([headrace_binary(), "doctor", tmp_path / "c.yaml"], capture_output=True, text=True, timeout=60, check=False)
+    assert doctor.returncode == 3 and "FAIL  stream train   8 of 32 samples" in doctor.stdout, doctor.stdout
 
 
 def test_all_streams_that_would_fail_are_reported_at_once(tmp_path: Path) -> None:
@@ -89,6 +110,24 @@ def test_all_streams_that_would_fail_are_reported_at_once(tmp_path: Path) -> Non
     assert done.returncode == 3
     assert [f"stream `{name}`: 1 of 20 samples is bad" in done.stderr for name in ("exact", "strict", "lenient")] == [True, True, False]
     assert "stream lenient: 20 samples" in done.stdout and "ok: " not in done.stdout
+
+
+def test_a_folder_of_bad_images_is_named_with_its_first_reason(tmp_path: Path, start_server: ServerFactory) -> None:
+    for path in write_images(tmp_path / "photos", classes=2, per_class=3).rglob("*.jpg"):
+        path.write_bytes(b"no image")
+    done = check_photos(tmp_path, "transforms: [center_crop: 16], max_bad: 1")
+    assert done.returncode == 3
+    reasons = done.stderr.split("all of 6 samples are bad:\n")[1].splitlines()
+    assert sorted(line.strip() for line in reasons) == [
+        f"class_{kind}/{i:04d}.jpg: unknown_format (neither a JPEG nor a PNG file by its first bytes)" for kind in range(2) for i in range(3)
+    ]
+    config = yaml.safe_load((tmp_path / "c.yaml").read_text())
+    config["sources"]["photos"]["path"] = str(tmp_path / "photos")
+    server = start_server(config)
+    with headrace.Loader(server.address, stream="train") as loader, pytest.raises(headrace.Error) as failed:
+        next(iter(loader))
+    said = r"TOO_MANY_BAD_SAMPLES: class_\d/000\d.jpg: unknown_format \(neither [^)]+\); none of 5 other samples tried in its place is sound\. "
+    assert re.search(said + "Repair or remove bad files: `headrace check --all CONFIG` lists them", str(failed.value))
 
 
 def test_all_samples_of_a_folder_need_a_configuration(tmp_path: Path) -> None:

@@ -63,6 +63,19 @@ def test_zsh_completes_from_a_folder_of_functions(tmp_path: Path) -> None:
         wait_until(lambda: b"tiled" in zsh.read().rpartition(b"ready> ")[2], "the choice")
 
 
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
+def test_zsh_sources_the_script_without_compinit(tmp_path: Path) -> None:
+    (tmp_path / "script").write_text(run("completion", "zsh").stdout)
+    done = subprocess.run(["zsh", "-f", "-c", f"source {tmp_path}/script; print $_comps[headrace]"], env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
+                          capture_output=True, text=True, timeout=20, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "_headrace\n", "")
+
+
+def test_the_zsh_script_loads_compinit_if_compdef_is_missing() -> None:
+    script = run("completion", "zsh").stdout
+    assert script.index("if (( ! ${+functions[compdef]} )); then autoload -Uz compinit && compinit -i; fi") < script.index("  compdef _headrace headrace\n")
+
+
 @pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
 def test_fish_completes_verbs_options_and_shells() -> None:
     def completed(line: str) -> set[str]:

@@ -57,6 +57,12 @@ def lmdb(path: Path, **more: Any) -> dict[str, Any]:
     return {"type": "lmdb", "path": str(path), **more}
 
 
+def test_files_that_are_skipped_are_named_once(tmp_path: Path) -> None:
+    (write_images(tmp_path / "photos", classes=2, per_class=2) / "class_0/old.webp").write_bytes(b"RIFF")
+    done = run("pack", tmp_path / "photos", tmp_path / "packed", "--quiet")
+    assert done.returncode == 0 and done.stderr.count("old.webp") == 1, done.stderr
+
+
 @pytest.mark.parametrize("options", ["", "--store encoded", "--compress lz4", "--compress zstd", "--store decoded", "--store decoded --compress zstd"])
 def test_a_packed_set_gives_the_batches_of_its_folder(start_server: Any, image_folder: Path, tmp_path: Path, options: str) -> None:
     out = tmp_path / "train.lmdb"

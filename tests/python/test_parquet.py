@@ -264,12 +264,19 @@ def test_rows_with_nulls_are_named_and_may_be_packed_as_bad(tmp_path: Path, caps
     assert main([*command, "--columns", "x"]) == 2
     assert re.search(f"{out} holds another packing: .*; remove it or choose another name", capsys.readouterr().err)
     assert main([*command, "--on-error", "bad"]) == 0
-    assert capsys.readouterr().out.startswith(f"packed 7 samples into {out}, 1 of them bad; serve it: ")
+    assert capsys.readouterr().out.startswith(f"packed 7 samples into {out}, 1 of them bad (5: field `{column}` is NoneType, expected ")
     assert re.fullmatch(f"5: field `{column}` is NoneType, expected {what}", inspect(out)["first_undecodable"][0])
     assert main([*command, "--on-error", "bad"]) == 0
-    assert capsys.readouterr().out.startswith(f"{out} is complete already: 7 samples, 1 of them bad; serve it: ")
+    assert capsys.readouterr().out.startswith(f"{out} is complete already: 7 samples, 1 of them bad (5: field ")
     shutil.rmtree(out)
     assert main([*command, "--columns", "x"]) == 0
+
+
+def test_images_that_cannot_be_decoded_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    images = [{"bytes": bytes, "path": ""} for bytes in (jpeg(0), b"hello", jpeg(1), jpeg(2)[:-400])]
+    assert main([write(tmp_path / "a.parquet", {"image": images, "label": [0, 1, 0, 1]}), str(tmp_path / "out"), "--quiet"]) == 0
+    said = capsys.readouterr().out
+    assert "2 of them bad (1: unknown_format (neither a JPEG nor a PNG file by its first bytes); 3: truncated (" in said
 
 
 def test_remedies_are_only_those_that_help(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

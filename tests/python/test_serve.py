@@ -13,7 +13,7 @@ import pytest
 import yaml
 from children import Child
 from headrace._log import MOST_BYTES, LogTail
-from headrace.errors import ConfigInvalid, DirectoryInUse, InvalidArgument, ServerUnreachable
+from headrace.errors import Closed, ConfigInvalid, DirectoryInUse, InvalidArgument, ServerUnreachable
 from running import http_get, wait_until
 
 
@@ -52,6 +52,18 @@ def test_it_serves_until_the_blocks_end(config: Path, tmp_path: Path) -> None:
     assert "stopped" in server.log()
     with pytest.raises(ServerUnreachable):
         headrace.streams(server.address, timeout=0.1)
+
+
+def test_it_does_not_wait_for_loaders_that_nobody_uses_any_more(config: Path) -> None:
+    with headrace.serve(config) as server:
+        loader = headrace.Loader(server.address, stream="train")
+        kept = [image for image, label in loader]
+        other = iter(headrace.Loader(server.address, stream="train", client="in a loop"))
+        next(other)
+    assert "waiting at most 3000 ms for 1 clients" in server.log(), "the one in a loop"
+    assert len(kept) == 8 and kept[0].shape[0] == 8, "batches stay usable"
+    with pytest.raises(Closed):
+        next(iter(loader))
 
 
 def test_the_end_of_a_long_log_is_kept() -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import time
+from pathlib import Path
 from typing import Any
 
 import headrace
+import pytest
 from children import Child
 from conftest import ServerFactory
 from running import headrace_binary, wait_until
@@ -48,6 +51,21 @@ def test_top_fits_into_a_narrow_terminal_and_survives_an_outage(start_server: Se
         assert any(line.startswith("  a-traine") for line in top.screen()), "the last figures stay"
 
 
+def test_top_keeps_the_lines_of_a_failure(start_server: ServerFactory, config: dict[str, Any], image_folder: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(image_folder, tmp_path / "copy")
+    for image in folder.rglob("*.jpg"):
+        image.write_bytes(b"no image")
+    config["sources"] = {name: {**source, "path": str(folder)} for name, source in config["sources"].items()}
+    server = start_server(config)
+    with headrace.Loader(server.address, stream="train") as loader, pytest.raises(headrace.Error):
+        next(iter(loader))
+    done = subprocess.run([headrace_binary(), "top", "--once", "--address", server.address], capture_output=True, text=True, timeout=30)
+    lines = done.stdout.splitlines()
+    named = [line for line in lines if line.startswith(" " * 8 + "class_")]
+    assert len(named) > 1 and all(line.count(".jpg: ") == 1 for line in named), done.stdout
+    assert not any("the first" in line and "class_" in line for line in lines if "samples are bad" in line), done.stdout
+
+
 def test_control_c_ends_top_while_the_server_does_not_answer(start_server: ServerFactory, config: dict[str, Any]) -> None:
     server = start_server(config)
     with Terminal(24, 80, "top", "--address", server.address, "--timeout", "60") as top:
@@ -70,3 +88,9 @@ def test_top_prints_once_without_a_terminal(start_server: ServerFactory, config:
     server.stop()
     done = subprocess.run([headrace_binary(), "top", "--address", server.address, "--timeout", "0.3"], capture_output=True, text=True, timeout=30)
     assert done.returncode == 3 and "headrace: SERVER_UNREACHABLE" in done.stderr
+
+
+def test_a_question_says_that_it_waits_for_a_server() -> None:
+    with Terminal(24, 200, "ls", "--address", "/nowhere", "--timeout", "0.2") as asked:
+        wait_until(lambda: b"no server in /nowhere yet; waiting up to 0.2 s for one\r\n" in asked.read(), "why nothing happens")
+        wait_until(lambda: b"SERVER_UNREACHABLE" in asked.read(), "the error")

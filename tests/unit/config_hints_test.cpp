@@ -114,6 +114,26 @@ TEST(ConfigHints, PreferAMissingKeyToAnotherMap) {
             "x.yaml:2:23: streams.t.source: there is no source \"f\", nor any other");
 }
 
+TEST(ConfigHints, NameTheTypesOfSourceThatHaveAKey) {
+  const auto of_source = [](const std::string& keys) {
+    return said("sources: {s: {type: " + keys +
+                "}}\nstreams: {t: {source: s, transforms: [center_crop: {size: 8}]}}\n");
+  };
+  EXPECT_THAT(
+      of_source("image_folder, root: /data"),
+      testing::HasSubstr("sources.s.root: unknown key \"root\"; only sources of type manifest have it; "
+                         "did you mean \"path\"?"));
+  for (const char* word : {"data_dir", "dir", "folder"})
+    EXPECT_THAT(of_source("image_folder, " + std::string(word) + ": /data"),
+                testing::HasSubstr(std::string("unknown key \"") + word + "\"; did you mean \"path\"?"));
+  EXPECT_EQ(of_source("image_folder, path: /data, root: /data"),
+            "x.yaml:1:48: sources.s.root: unknown key \"root\"; only sources of type manifest have it");
+  EXPECT_EQ(
+      of_source("cifar, path: /data, label: fine"),
+      "x.yaml:1:41: sources.s.label: unknown key \"label\"; only sources of type webdataset, zip have it; "
+      "did you mean \"labels\"?");
+}
+
 TEST(ConfigHints, KnowTheNamesOfADataLoader) {
   EXPECT_EQ(
       of_stream("    transforms: [center_crop: {size: 8}]\n    drop_last: true\n    num_workers: 4\n"),

@@ -28,6 +28,7 @@ json stats(json clients, double blocked = 0, double busy = 0,
            json stages = {{"read", 0.0}, {"decode", 0.0}, {"transform", 0.0}}) {
   return {{"workers", 2},
           {"busy_seconds", busy},
+          {"cpu_wait_seconds", 0},
           {"sharing", json::array()},
           {"streams",
            {{"train",
@@ -134,6 +135,19 @@ TEST(Findings, KeepingPaceIsFine) {
   const Finding found = finding("train", stats(json::array({client("a", 3)}), 20, 30), json::object(), 60);
   EXPECT_EQ(found.severity, Severity::kFine);
   EXPECT_EQ(found.text, "Server and trainers keep pace: no trainer waited more than 5% of the last minute.");
+}
+
+TEST(Findings, OtherProgramsOnTheCpusComeBeforeAnyStage) {
+  json now =
+      stats(json::array({client("a", 12)}), 0, 29, {{"read", 2.0}, {"decode", 21.0}, {"transform", 7.0}});
+  now["cpu_wait_seconds"] = 12;
+  EXPECT_EQ(
+      said(now, json::object(), 15),
+      "The bottleneck is the CPUs: trainer `a` waited 80% of the last 15 s, and for 40% of the workers' "
+      "time, other programs had the CPUs or a CPU limit held the workers back. Stop those programs, raise "
+      "the limit, or set `server.threads` to the number of CPUs that are free.");
+  now["cpu_wait_seconds"] = 7;
+  EXPECT_THAT(said(now, json::object(), 15), HasSubstr("The bottleneck is decoding"));
 }
 
 TEST(Findings, AStartSaysLittle) {
