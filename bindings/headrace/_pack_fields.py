@@ -66,6 +66,11 @@ class Field:
         if self.kind in ("file", "bytes"):
             if not isinstance(value, bytes | bytearray | memoryview):
                 raise Misfit(f"is {type(value).__name__}, expected bytes")
+            if self.kind == "bytes" and not self.given and _is_image_file(value):
+                raise Misfit(
+                    "begins like a JPEG or PNG file, but the first sample does not: repair or remove the first sample, "
+                    f"or say what they are: fields={{{self.name!r}: 'file'}}, or 'bytes'"
+                )
             return bytes(value), 0, 0
         if self.kind == "text":
             if not isinstance(value, str):
@@ -123,6 +128,10 @@ def _held(array: np.ndarray[Any, Any], converted: np.ndarray[Any, Any]) -> np.nd
         return np.asarray(converted == array)
     above = float(np.iinfo(array.dtype).max) + 1  # converting these back is undefined
     return np.asarray((converted.astype(np.float64) < above) & (converted.astype(array.dtype) == array))
+
+
+def _is_image_file(value: bytes | bytearray | memoryview) -> bool:
+    return bytes(value[:3]) == b"\xff\xd8\xff" or bytes(value[:8]) == b"\x89PNG\r\n\x1a\n"
 
 
 def _picture(value: Any) -> bool:
@@ -220,7 +229,7 @@ def _given(key: Any, name: str, spelling: Any, value: Any) -> Field:
 
 def _inferred(key: Any, name: str, value: Any) -> Field:
     if isinstance(value, bytes | bytearray):
-        return Field(key, name, "file" if value[:3] == b"\xff\xd8\xff" or value[:8] == b"\x89PNG\r\n\x1a\n" else "bytes")
+        return Field(key, name, "file" if _is_image_file(value) else "bytes")
     if isinstance(value, str):
         return Field(key, name, "text")
     if name == "mask" and (_picture(value) or getattr(value, "ndim", 0) == 2):

@@ -168,7 +168,7 @@ def pack(
     if isinstance(dataset, (str, bytes, os.PathLike)):
         raise InvalidArgument(f"{dataset!r} is a name, not a dataset: `headrace pack {os.fsdecode(dataset)} {os.fspath(out)}` packs a folder")
     if fields is not None and not isinstance(fields, Mapping):
-        raise InvalidArgument(f"fields={fields!r}: expected a dict of kinds, such as {{'x': 'image', 'y': 'label'}}; if samples are tuples, list the kinds in their order")
+        raise InvalidArgument(f"fields={fields!r}: expected a dict of kinds, such as {{'x': 'image', 'y': 'label'}}; for tuples, its order is theirs")
     text("start", start, ("fork", "spawn", "forkserver"))
     text("on_error", on_error, ("raise", "bad"))
     text("identity", identity)
@@ -189,7 +189,7 @@ def pack(
     with making:
         described = making.describe(fields)
         if isinstance(described, Failure):
-            raise described.raised("nothing was written: repair the dataset", described=False)
+            raise described.raised("nothing was written: the first sample shows what the fields are, so repair or remove it", described=False)
         header = _header(dataset, described, classes, count, identity)
         with _Binary(Path(out), options, header) as binary:
             if not binary.complete:

@@ -207,8 +207,10 @@ class Server:
         with self._lock:
             process = self._process
         if process is not None and process.poll() is None:
-            close_idle(self.address)
-            process.send_signal(signal.SIGTERM)
+            try:
+                close_idle(self.address)
+            finally:
+                process.send_signal(signal.SIGTERM)
             try:
                 process.wait(grace)
             except subprocess.TimeoutExpired:

@@ -37,7 +37,7 @@ const Counterparts& torchvision_words() {
   return all;
 }
 
-const Counterparts& source_keys() {
+const Counterparts& path_words() {
   static const Counterparts all{{"root", "path"},   {"data_dir", "path"},  {"dir", "path"},
                                 {"folder", "path"}, {"directory", "path"}, {"file", "path"},
                                 {"url", "path"}};

@@ -16,7 +16,7 @@ const Counterparts& loader_arguments();
 /// Transforms of torchvision that only change the type, its arguments that have one value here, and torch's
 /// names of types.
 const Counterparts& torchvision_words();
-/// The keys of a source for the arguments with which datasets name a folder.
-const Counterparts& source_keys();
+/// Other libraries' words for `path`, in any map that has this key.
+const Counterparts& path_words();
 
 }  // namespace headrace::server::config

@@ -229,7 +229,7 @@ std::string type_hint(const json& node, const std::string& name) {
     if (const json& keys = source.at("properties"); keys.contains(name))
       types.push_back(keys.at("type").at("const").get<std::string>());
   if (types.empty() || types.size() > kMost) return {};
-  return fmt::format("only sources of type {} have it", fmt::join(types, ", "));
+  return fmt::format("only sources of type {} have it", fmt::join(types, " or "));
 }
 
 // Reports keys that are not indented below their own map, which then seems empty. Returns `value` without
@@ -276,7 +276,7 @@ void check_keys(Document& document, const Pointer& at, const json& node, const j
   for (const auto& [name, ignored] : value.items()) {
     if (node.value("additionalProperties", json(true)) != json(false) || child(node, value, name) != nullptr)
       continue;
-    const auto meant = counterpart(source_keys(), name);
+    const auto meant = counterpart(path_words(), name);
     const bool is_key = std::binary_search(known.begin(), known.end(), meant) && !value.contains(meant);
     auto suggestion = is_key ? meant : nearest(name, known);
     const auto required = node.value("required", json::array());

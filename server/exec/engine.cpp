@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -16,6 +17,7 @@
 #include "clientlib/base/thrown.h"
 #include "clientlib/ring/futex.h"
 #include "server/log/barrier.h"
+#include "server/metrics/cpu_wait.h"
 #include "server/placement/apply.h"
 
 namespace headrace::server::exec {
@@ -100,6 +102,7 @@ void Engine::run(std::size_t index) {
   // First: the worker's memory is then allocated on its own node.
   if (!placement_.empty()) placement::run_on(placement_.homes.at(placement_.workers.at(index)).cpus);
   Worker& worker = *workers_[index];
+  worker.id = ::gettid();
   RowScratch scratch;
   std::unique_lock lock(mutex_);
   while (!stopping_.load(std::memory_order_relaxed)) {
@@ -333,6 +336,13 @@ std::uint64_t Engine::stream_busy_ns(std::size_t stream) const {
 std::uint64_t Engine::busy_ns() const {
   std::uint64_t sum = 0;
   for (std::size_t i = 0; i < streams_.size(); ++i) sum += stream_busy_ns(i);
+  return sum;
+}
+
+std::uint64_t Engine::cpu_wait_ns() const {
+  std::uint64_t sum = 0;
+  for (const auto& worker : workers_)
+    if (const pid_t id = worker->id; id != 0) sum += metrics::cpu_wait_ns(id);
   return sum;
 }
 

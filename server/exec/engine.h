@@ -78,12 +78,15 @@ class Engine {
   [[nodiscard]] metrics::StreamTotals totals(std::size_t stream) const;
   [[nodiscard]] std::uint64_t stream_busy_ns(std::size_t stream) const;
   [[nodiscard]] std::uint64_t busy_ns() const;  ///< sum over all workers
+  /// How long the workers were ready to run, but had no CPU: a sum, too.
+  [[nodiscard]] std::uint64_t cpu_wait_ns() const;
   /// How long the longest running slice has taken so far; /readyz reports stalled workers with it.
   [[nodiscard]] std::uint64_t longest_slice_ns(std::uint64_t now_ns) const;
 
  private:
   struct Worker {
     std::thread thread;
+    std::atomic<pid_t> id{0};                             ///< of the running thread
     std::unique_ptr<metrics::StreamCounters[]> counters;  ///< one per stream
     std::atomic<std::uint64_t> slice_since_ns{0};
     ring::SpinBudget spin;

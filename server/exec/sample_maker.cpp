@@ -26,10 +26,10 @@ constexpr int kTries = 32;
 constexpr std::size_t kFirst = 10;   // bad samples named in errors and stats
 constexpr std::size_t kNamed = 100;  // bad samples named in the log
 
-/// Of a row whose own sample is bad.
+/// The samples tried for a row whose own sample is bad.
 struct Substitutes {
   sampler::Draws draws;
-  std::set<std::uint64_t> tried = {};  ///< with its own sample
+  std::set<std::uint64_t> tried = {};  ///< includes the row's own sample
 };
 
 Bad mismatch(const FieldPlan& one, const transform::Size& size, const FieldPlan& other,
@@ -124,8 +124,7 @@ Result<Row> SampleMaker::make_row(const sampler::EpochOrder& order, std::uint64_
     counters.errors[static_cast<std::size_t>((*bad)->reason)].add(1);
     std::string why =
         fmt::format("{}: {} ({})", source_->name(sample), name_of((*bad)->reason), (*bad)->detail);
-    if (row.because.empty()) row.because = why;
-    scratch.bad = row.because;
+    if (row.because.empty()) scratch.bad = row.because = why;
     if (auto go_on = note_bad(sample, why, purpose); !go_on) return tl::make_unexpected(go_on.error());
     if (!substitutes) substitutes = Substitutes{{options_.seed, epoch, position, kReplacementStage}};
     substitutes->tried.insert(sample);
@@ -133,11 +132,11 @@ Result<Row> SampleMaker::make_row(const sampler::EpochOrder& order, std::uint64_
       const std::size_t others = substitutes->tried.size() - 1;
       return fail(
           ErrorCode::kTooManyBadSamples,
-          fmt::format("{}; {}. Repair or remove bad files: `headrace check --all CONFIG` lists them",
-                      row.because,
-                      others == 0 ? "no other sample can replace it"
-                                  : fmt::format("none of {} other sample{} tried in its place is sound",
-                                                others, others == 1 ? "" : "s")));
+          fmt::format(
+              "{}; {}. Repair or remove bad files: `headrace check --all CONFIG` lists them", row.because,
+              others == 0   ? "no other sample can replace it"
+              : others == 1 ? "the only other sample that was tried is bad, too"
+                            : fmt::format("all {} other samples that were tried are bad, too", others)));
     }
     sample = options_.sampler->substitute(sample, substitutes->draws);
     row.replaced = true;
@@ -337,8 +336,9 @@ Result<void> SampleMaker::note_bad(std::uint64_t sample, const std::string& why,
   }
   if (static_cast<double>(bad_.size()) <= allowed_bad()) return {};
   return fail(ErrorCode::kTooManyBadSamples,
-              fmt::format("{} of {} samples are bad, max_bad is {}; the first {}:\n  {}", bad_.size(),
-                          options_.sampler->reach(), options_.max_bad, first_bad_.size(),
+              fmt::format("{} of {} samples are bad, max_bad is {}; repair or remove the bad ones, which "
+                          "`headrace check --all CONFIG` lists, or raise max_bad. The first {}:\n  {}",
+                          bad_.size(), options_.sampler->reach(), options_.max_bad, first_bad_.size(),
                           fmt::join(first_bad_, "\n  ")));
 }
 

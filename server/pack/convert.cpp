@@ -106,7 +106,7 @@ std::string Converter::tile(std::size_t field, const decode::ImageData& image, s
     out.tiling.after += tiled.bytes.size();
     part.bytes = tiled.bytes;
   }
-  // What is no JPEG is most often a PNG file, whose header is enough here.
+  // Other files are mostly PNG: only the header is checked.
   if (became == decode::Tiling::kNoJpeg) {
     const auto opened = decoder_.open(image, kMaxPixels);
     return opened ? std::string() : reason(opened.error().reason, opened.error().detail);

@@ -10,7 +10,6 @@
 #include "clientlib/ring/futex.h"
 #include "headrace/version.h"
 #include "server/log/sink.h"
-#include "server/metrics/cpu_wait.h"
 #include "server/session/admission.h"
 #include "server/session/cache_metrics.h"
 #include "server/session/families.h"
@@ -155,10 +154,10 @@ std::vector<MetricFamily> Collector::Collect() const {
   add(families.open("headrace_workers", "Worker threads.", MetricType::Gauge), {}, engine_.threads());
   add(families.open(
           "headrace_cpu_wait_seconds_total",
-          "Time that the server's threads were ready to run while other programs had the CPUs, or a "
-          "CPU limit held them back.",
+          "Time that workers were ready to run, but other threads used the CPUs or a CPU limit applied, "
+          "all together.",
           MetricType::Counter),
-      {}, static_cast<double>(metrics::cpu_wait_ns()) * kNs);
+      {}, static_cast<double>(engine_.cpu_wait_ns()) * kNs);
   counter("headrace_producer_blocked_seconds_total",
           "Time that a stream's ring was full, so that the server waited for clients.",
           [](const auto& s) { return static_cast<double>(s.blocked_ns) * kNs; });

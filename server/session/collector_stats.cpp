@@ -9,7 +9,6 @@
 #include "clientlib/ring/segment.h"
 #include "headrace/version.h"
 #include "server/config/cpus.h"
-#include "server/metrics/cpu_wait.h"
 #include "server/session/cache_metrics.h"
 #include "server/session/collector.h"
 #include "server/session/stream_snapshot.h"
@@ -125,7 +124,7 @@ nlohmann::json Collector::stats() const {
           {"cpus", config::default_threads()},
           {"memory_available", memory_available()},
           {"busy_seconds", static_cast<double>(engine_.busy_ns()) * 1e-9},
-          {"cpu_wait_seconds", static_cast<double>(metrics::cpu_wait_ns()) * 1e-9},
+          {"cpu_wait_seconds", static_cast<double>(engine_.cpu_wait_ns()) * 1e-9},
           {"streams", streams}};
 }
 

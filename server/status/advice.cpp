@@ -56,11 +56,15 @@ std::string make_more_ahead(bool waits) {
              : "too few batches are made ahead. Raise the stream's `ring.prefetch`";
 }
 
-std::string crowded_cpus(double wait) {
-  return fmt::format(
-      "for {:.0f}% of the workers' time, other programs had the CPUs or a CPU limit held the workers back. "
-      "Stop those programs, raise the limit, or set `server.threads` to the number of CPUs that are free",
-      100 * wait);
+std::string waits_for_cpus(double part, const Resources& server) {
+  const std::string waits = fmt::format(
+      "for {:.0f}% of their time, the workers waited for a CPU, because other threads used it or a CPU limit "
+      "applied",
+      100 * part);
+  if (server.workers > server.cpus)
+    return fmt::format("{}. The server has {} workers for {} CPU{}: lower `server.threads`", waits,
+                       server.workers, server.cpus, server.cpus == 1 ? "" : "s");
+  return waits + ". Stop other programs, raise the limit, or lower `server.threads`";
 }
 
 std::string remedy(const std::string& stage, const Resources& server) {

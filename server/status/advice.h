@@ -24,8 +24,8 @@ const char* doing(const std::string& stage);
 std::string make_more_ahead(bool waits);
 /// From this part of the workers' time on, waits for CPUs are worth a sentence.
 inline constexpr double kCrowded = 0.25;
-/// What had the CPUs for this part of the workers' time, and what to do.
-std::string crowded_cpus(double wait);
+/// Says that the workers waited for CPUs for this part of their time, and what to do.
+std::string waits_for_cpus(double part, const Resources& server);
 /// Sentences that say what to change.
 std::string remedy(const std::string& stage, const Resources& server);
 

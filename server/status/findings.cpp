@@ -16,8 +16,6 @@ namespace {
 
 using nlohmann::json;
 
-/// A start-up or a short pause says little about the bottleneck.
-constexpr double kFewSeconds = 2;
 /// From this part of the time on, a trainer's waits are worth a sentence.
 constexpr double kWaits = 0.1;
 /// From this part of the time on, a full ring means that the trainers are slower than the server.
@@ -46,6 +44,13 @@ std::string slowest(const json& stream) {
   return name_of_client(*found);
 }
 
+Resources resources(const json& now, const json& stream) {
+  const json size = stream.value("decoded_cache_bytes", json());
+  const auto workers = now.at("workers").get<std::uint64_t>();
+  return {size.is_number() ? std::optional(size.get<std::uint64_t>()) : std::nullopt,
+          now.value("memory_available", std::uint64_t{0}), workers, now.value("cpus", workers)};
+}
+
 /// The workers are the bottleneck. `waits`: "`NAME` waited 80% of the last minute"
 std::string workers_are_slow(const std::string& waits, double busy, const json& now, const json& stream,
                              const json& before) {
@@ -55,11 +60,8 @@ std::string workers_are_slow(const std::string& waits, double busy, const json& 
       "The bottleneck is {}: trainer {}, and {} busy {} of the time", stage ? doing(stage) : "the workers",
       waits, workers == 1 ? "the worker was" : fmt::format("the {} workers were", workers), percent(busy));
   if (!stage) return slow + ". Give the server more CPUs.";  // pixels are only moved
-  const json size = stream.value("decoded_cache_bytes", json());
-  const Resources server{size.is_number() ? std::optional(size.get<std::uint64_t>()) : std::nullopt,
-                         now.value("memory_available", std::uint64_t{0}), workers,
-                         now.value("cpus", workers)};
-  return fmt::format("{}, {} of it {}. {}", slow, percent(share), doing(stage), remedy(stage, server));
+  return fmt::format("{}, {} of it {}. {}", slow, percent(share), doing(stage),
+                     remedy(stage, resources(now, stream)));
 }
 
 /// Why the client waits for other clients; empty: it does not.
@@ -86,7 +88,8 @@ Finding finding(const std::string& name, const json& now, const json& before, do
   if (stream.at("awaited_clients").get<std::uint64_t>() > 0)
     return {Severity::kNotice, client::reason_in_stats(stream, {}) + "."};
 
-  if (seconds < kFewSeconds) return {Severity::kFine, "The bottleneck is named in a few seconds."};
+  if (seconds < kFewestSeconds)
+    return {Severity::kFine, "Too early to name a bottleneck: look again in a few seconds."};
 
   const json* waiting = &clients.front();
   double most = -1;
@@ -110,11 +113,11 @@ Finding finding(const std::string& name, const json& now, const json& before, do
     if (stream.value("live", false))
       return {Severity::kProblem,
               fmt::format("The bottleneck is the process that feeds the stream: trainer {}.", waits)};
-    const double crowded =
+    const double no_cpu =
         part(growth(now, before, "cpu_wait_seconds"), seconds * static_cast<double>(workers));
-    if (busy >= kBusy && crowded >= kCrowded)
-      return {Severity::kProblem,
-              fmt::format("The bottleneck is the CPUs: trainer {}, and {}.", waits, crowded_cpus(crowded))};
+    if (busy >= kBusy && no_cpu >= kCrowded)
+      return {Severity::kProblem, fmt::format("The bottleneck is the CPUs: trainer {}, and {}.", waits,
+                                              waits_for_cpus(no_cpu, resources(now, stream)))};
     if (busy >= kBusy) return {Severity::kProblem, workers_are_slow(waits, busy, now, stream, past)};
     const bool reads = growth(object_in(stream, "read_ahead"), object_in(past, "read_ahead"), "wait") > 0;
     return {Severity::kNotice,

@@ -15,6 +15,9 @@ struct Finding {
   std::string text;
 };
 
+/// Less says little: it may be a start or a short pause.
+inline constexpr double kFewestSeconds = 2;
+
 /// The stream's bottleneck and its remedy, as a sentence. `before`: the stats `seconds` before `now`.
 /// REQUIRES: `now` has the stream. Throws json::exception if the stats are of another version.
 Finding finding(const std::string& stream, const nlohmann::json& now, const nlohmann::json& before,

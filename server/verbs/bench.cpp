@@ -32,8 +32,7 @@ struct BenchArguments {
   bool as_json = false, advise = false;
 };
 
-/// Below this part of their time, the workers are not what limits a stream. Programs that compete for the
-/// CPUs take some of it, too.
+/// Below this part of their time, the workers are not what limits a stream.
 constexpr double kIdle = 0.5;
 
 constexpr double kSecondsPerTransform = 1;
@@ -52,7 +51,7 @@ double other_share(const json& run) {
   return other;
 }
 
-/// Empty: none, because the workers wait or mostly do something else, or other programs have their CPUs.
+/// Empty: none, because the workers mostly wait, have no CPU or do something else.
 std::string limiting_stage(const json& run) {
   const auto [stage, share] = status::busiest_stage(run.at("stage_share"));
   const bool works =
@@ -61,21 +60,27 @@ std::string limiting_stage(const json& run) {
   return limits ? stage : "";
 }
 
-/// Why a run with more clients was slower than `rate`, or that it was not; empty: they hardly differ.
+status::Resources resources(const json& run) {
+  const json size = run.at("decoded_cache_bytes");
+  return {size.is_number() ? std::optional(size.get<std::uint64_t>()) : std::nullopt,
+          ring::memory_headroom().bytes, run.at("workers").get<std::uint64_t>(), config::default_threads()};
+}
+
+/// Says how a run with more clients differs from `rate`, and why; empty if they hardly differ.
 std::string compare(const json& run, double rate) {
   constexpr double kMuch = 0.1, kSomeCpu = 0.1;
   const auto clients = run.at("clients").get<unsigned>();
-  const auto its = run.at("samples_per_second").get<double>();
+  const auto rate_with_clients = run.at("samples_per_second").get<double>();
   const std::string made = fmt::format("With {} client{} on the same CPUs, it makes {:.0f} samples/s",
-                                       clients, clients == 1 ? "" : "s", its);
-  if (its > (1 + 2 * kMuch) * rate)
-    return made + ", so something slowed the run without down. Measure again, with more `--seconds`.\n";
-  if (its >= (1 - kMuch) * rate) return {};
+                                       clients, clients == 1 ? "" : "s", rate_with_clients);
+  if (rate_with_clients > (1 + 2 * kMuch) * rate)
+    return made + ", so something slowed the first run. Measure again with a longer `--seconds`.\n";
+  if (rate_with_clients >= (1 - kMuch) * rate) return {};
   const auto wait = run.at("cpu_wait").get<double>();
   if (wait < status::kCrowded) return made + ".\n";
   const double client_cpus = run.at("client_cpu_us_per_batch").get<double>() * 1e-6 *
                              run.at("batches_per_second").get<double>() * clients;
-  return client_cpus < kSomeCpu ? fmt::format("{}: {}.\n", made, status::crowded_cpus(wait))
+  return client_cpus < kSomeCpu ? fmt::format("{}: {}.\n", made, status::waits_for_cpus(wait, resources(run)))
                                 : made + ": clients and workers compete for them.\n";
 }
 
@@ -89,8 +94,8 @@ std::string advice(const json& runs, const std::string& stream) {
       rate, run.at("workers").get<unsigned>(), run.at("workers").get<unsigned>() == 1 ? "" : "s");
   if (const auto wait = run.at("cpu_wait").get<double>(); wait >= status::kCrowded) {
     text += fmt::format(
-        "The bottleneck is the CPUs: {}. The figures above are too low; measure again after that.\n",
-        status::crowded_cpus(wait));
+        "The bottleneck is the CPUs: {}. These figures are too low: free the CPUs, then measure again.\n",
+        status::waits_for_cpus(wait, resources(run)));
   } else if (const auto busy = run.at("busy").get<double>(); busy < kIdle) {
     text += fmt::format("The workers were busy for only {:.0f}% of the time: {}.\n", 100 * busy,
                         status::make_more_ahead(run.at("reads_ahead").get<bool>()));
@@ -102,14 +107,11 @@ std::string advice(const json& runs, const std::string& stream) {
         100 * other_share(run));
   } else {
     const auto share = run.at("stage_share").at(stage).get<double>();
-    const json size = run.at("decoded_cache_bytes");
-    const status::Resources server{size.is_number() ? std::optional(size.get<std::uint64_t>()) : std::nullopt,
-                                   ring::memory_headroom().bytes, run.at("workers").get<std::uint64_t>(),
-                                   config::default_threads()};
     text += fmt::format(
         "The bottleneck is {}: it takes {:.0f}% of the workers' time. Without it, the stream could make up "
         "to {:.0f} samples/s. {}\n",
-        status::doing(stage), 100 * share, rate / std::max(0.01, 1 - share), status::remedy(stage, server));
+        status::doing(stage), 100 * share, rate / std::max(0.01, 1 - share),
+        status::remedy(stage, resources(run)));
   }
   if (run.at("cpu_wait").get<double>() >= status::kCrowded) return text;
   for (const json& with : runs)
@@ -164,14 +166,13 @@ int bench(const BenchArguments& arguments) {
   config->streams.begin()->second.sharing.wait_for = 1;
 
   json runs = json::array();
-  log::set_level(log::Level::kWarning);
+  log::set_level(log::Level::kWarning);  // for the first run: measure() leaves only errors
   for (const unsigned clients : arguments.clients) {
     config::Config one = *config;
     one.streams.begin()->second.ring.max_clients =
         std::max(one.streams.begin()->second.ring.max_clients, clients);
     auto run = measure(one, *stream, clients, arguments.seconds);
     if (!run) return failed(run.error());
-    log::set_level(log::Level::kError);  // each warning once
     if (!arguments.as_json) {
       if (runs.empty())
         fmt::print("{:>8} {:>12} {:>14} {:>16} {:>12} {:>7} {:>7} {:>9}\n", "clients", "samples/s",
@@ -190,13 +191,22 @@ int bench(const BenchArguments& arguments) {
   json out{{"stream", *stream}, {"runs", runs}};
   if (arguments.advise) {
     std::string text = advice(runs, *stream);
-    if (limiting_stage(least_disturbed(runs)) == "transform") {
+    const auto tell = [&](const std::string& more) {
+      if (!arguments.as_json) fmt::print("{}", more);
+      std::fflush(stdout);
+    };
+    tell("\n" + text);
+    // Also if the CPUs are crowded: CPU time hardly depends on it.
+    if (const auto stage = status::busiest_stage(least_disturbed(runs).at("stage_share")).first;
+        stage && stage == std::string_view("transform")) {
       const auto costs = transform_costs(*config, std::min(kSecondsPerTransform, arguments.seconds));
-      if (!costs) return failed(costs.error());
-      text += describe(*costs);
-      out["transforms"] = to_json(*costs);
+      if (!costs && costs.error().code == ErrorCode::kDraining) return failed(costs.error());
+      if (costs) {
+        tell(describe(*costs));
+        text += describe(*costs);
+        out["transforms"] = to_json(*costs);
+      }
     }
-    if (!arguments.as_json) fmt::print("\n{}", text);
     out["advice"] = std::move(text);
   }
   if (arguments.as_json) print_as_json(out);

@@ -182,13 +182,13 @@ Finding judge_samples(const exec::StreamSetup& setup, const config::Config& conf
   if (static_cast<double>(tried->distinct) > allowed)
     return {what, Health::kBroken, list, remedy_of(stream, *tried, size, allowed),
             ErrorCode::kDatasetInvalid};
-  // Here some bad samples are allowed, so it is no upload stream.
+  // An upload stream allows none, so this is another stream.
   const double most = stream->max_bad * static_cast<double>(tried->tried);
-  if (tried->tried<size&& static_cast<double>(tried->bad)> most)
+  if (tried->tried<size&& static_cast<double>(tried->distinct)> most)
     return {what, Health::kUnknown, list,
-            fmt::format("the stream will probably fail: more than the fraction max_bad ({}) of the samples "
-                        "that were tried is bad. `headrace check --all` tells for sure; repair or remove "
-                        "bad files, or raise max_bad",
+            fmt::format("the stream will probably fail: more of the tried samples are bad than max_bad ({}) "
+                        "allows. Run `headrace check --all` to try all samples; repair or remove the bad "
+                        "files, or raise max_bad",
                         stream->max_bad)};
   return {what, Health::kPoor, list, {}};
 }

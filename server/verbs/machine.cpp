@@ -57,13 +57,13 @@ Finding load() {
   if (::getloadavg(&load, 1) != 1) return good("CPU load", "unknown");
   const auto online = static_cast<double>(::sysconf(_SC_NPROCESSORS_ONLN));
   const std::string found =
-      fmt::format("in the last minute, {:.1f} threads ran or waited on this machine's {:.0f} CPUs on average",
+      fmt::format("on average, {:.1f} threads ran or waited in the last minute; this machine has {:.0f} CPUs",
                   load, online);
   if (load < online) return good("CPU load", found);
   return {
       "CPU load", Health::kPoor, found,
-      "a server competes with the programs that run here now: `headrace bench CONFIG --advise` measures how "
-      "much is left"};
+      "if those programs still run, a server competes with them: `headrace bench CONFIG --advise` measures "
+      "what is left"};
 }
 
 Finding memory() {

@@ -100,7 +100,9 @@ Result<std::string> choose_stream(const std::vector<std::string>& names, const s
   const std::string name = !asked.empty() ? asked : names.size() == 1 ? names.front() : "train";
   if (std::find(names.begin(), names.end(), name) != names.end()) return name;
   if (asked.empty())
-    return fail(ErrorCode::kInvalidArgument, fmt::format("give --stream: one of {}", fmt::join(names, ", ")));
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("several streams, and none is named `train`: choose one with --stream: {}",
+                            fmt::join(names, ", ")));
   return fail(ErrorCode::kNoSuchStream,
               fmt::format("no stream `{}`; expected one of: {}", name, fmt::join(names, ", ")));
 }

@@ -19,7 +19,6 @@
 #include "clientlib/ring/futex.h"
 #include "headrace/client.h"
 #include "server/log/log.h"
-#include "server/metrics/cpu_wait.h"
 #include "server/session/server.h"
 #include "server/session/stream_snapshot.h"
 
@@ -103,7 +102,7 @@ struct Consumers {
 struct Snapshot {
   std::uint64_t ns = ring::monotonic_ns();
   double cpu = cpu_seconds(RUSAGE_SELF);
-  std::uint64_t cpu_wait = metrics::cpu_wait_ns();
+  std::uint64_t cpu_wait_ns = 0;
   metrics::StreamTotals totals;
 };
 
@@ -149,9 +148,11 @@ Result<nlohmann::json> measure(const config::Config& config, const std::string& 
 
   Snapshot begin;
   begin.totals = engine.totals(*index);
+  begin.cpu_wait_ns = engine.cpu_wait_ns();
   pause(seconds);
   Snapshot end;
   end.totals = engine.totals(*index);
+  end.cpu_wait_ns = engine.cpu_wait_ns();
   const Error failure = engine.stream(*index).failed() ? engine.stream(*index).failure() : Error{};
   log::set_level(log::Level::kError);  // no warning for each client that is killed now
   const double client_cpu = consumers.finish();
@@ -187,7 +188,8 @@ Result<nlohmann::json> measure(const config::Config& config, const std::string& 
        static_cast<double>(end.totals.published_bytes - begin.totals.published_bytes) / wall},
       {"read_bytes_per_second", static_cast<double>(end.totals.read_bytes - begin.totals.read_bytes) / wall},
       {"busy", busy / (wall * engine.threads())},
-      {"cpu_wait", static_cast<double>(end.cpu_wait - begin.cpu_wait) * 1e-9 / (wall * engine.threads())},
+      {"cpu_wait",
+       static_cast<double>(end.cpu_wait_ns - begin.cpu_wait_ns) * 1e-9 / (wall * engine.threads())},
       {"reads_ahead", engine.stream(*index).maker().read_ahead() != nullptr},
       {"stage_share", stages},
       {"decoded_cache_bytes", cache ? nlohmann::json(*cache) : nlohmann::json()}};

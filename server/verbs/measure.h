@@ -10,7 +10,7 @@
 namespace headrace::server::verbs {
 
 /// Rates, CPU time and shares of the stages. `clients` 0: the server discards the batches. Call it before the
-/// process has threads. kDraining: a signal ended the server.
+/// process has threads. Afterwards, only errors are logged. kDraining: a signal ended the server.
 Result<nlohmann::json> measure(const config::Config& config, const std::string& stream, unsigned clients,
                                double seconds);
 

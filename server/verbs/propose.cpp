@@ -52,7 +52,7 @@ int try_streams(const assembly::Assembly& assembly, const config::Config& config
     Finding samples = judge_samples(setup, config, false);
     samples.found = fmt::format("stream `{}`: {}", setup.info.name, samples.found);
     if (samples.health == Health::kBroken)
-      code = report(samples.error());
+      code = std::max(code, report(samples.error()));
     else if (samples.health != Health::kGood)
       fmt::print(stderr, "warning: {}\n", printable(samples.error().message));
   }

@@ -37,7 +37,7 @@ class Told {
   /// Adds a member to the document.
   void set(const char* key, nlohmann::json value) { document_[key] = std::move(value); }
   [[nodiscard]] bool sound() const { return status_ == 0; }
-  /// Whether nothing that was judged is unknown.
+  /// False once a finding was kUnknown.
   [[nodiscard]] bool certain() const { return certain_; }
   /// Prints the document, even if there were errors, or how many errors there were. Returns the exit code of
   /// the first error.

@@ -23,6 +23,7 @@
 #include "clientlib/ring/futex.h"
 #include "server/exec/stream_status.h"
 #include "server/log/sink.h"
+#include "server/status/findings.h"
 #include "server/status/history.h"
 #include "server/status/report.h"
 #include "server/verbs/question.h"
@@ -196,7 +197,7 @@ Result<void> show(Client& client, bool live, bool as_json) {
   if (live) terminal = std::make_unique<AlternateScreen>();
   std::vector<std::string> lines;
   for (;;) {
-    std::this_thread::sleep_for(std::chrono::seconds(terminal ? 1 : 2));
+    std::this_thread::sleep_for(std::chrono::duration<double>(terminal ? 1 : status::kFewestSeconds));
     auto stats = stats_of(client);
     const auto [width, height] = terminal_size();
     if (stats) {

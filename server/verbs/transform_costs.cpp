@@ -9,6 +9,9 @@
 namespace headrace::server::verbs {
 namespace {
 
+/// Runs differ by less than this without any cause.
+constexpr double kNoise = 0.05;
+
 config::Config without(config::Config config, std::size_t transform) {
   transform::StreamPlan& plan = config.streams.begin()->second.plan;
   const auto at = static_cast<std::ptrdiff_t>(transform);
@@ -33,7 +36,8 @@ Result<TransformCosts> transform_costs(const config::Config& config, double seco
   for (std::size_t i = 0; i < transforms.size(); ++i) {
     const auto rest = us_per_sample(without(config, i), seconds);
     if (!rest && rest.error().code == ErrorCode::kDraining) return tl::make_unexpected(rest.error());
-    if (rest && *rest < *all) out.dearest.push_back({std::string(transforms[i]->name()), *all - *rest});
+    if (rest && *all - *rest > kNoise * *all)
+      out.dearest.push_back({std::string(transforms[i]->name()), *all - *rest});
   }
   std::sort(out.dearest.begin(), out.dearest.end(),
             [](const TransformCosts::One& a, const TransformCosts::One& b) { return a.us > b.us; });

@@ -15,12 +15,12 @@ struct TransformCosts {
     double us = 0;
   };
   double all_us = 0;         ///< CPU time per sample of the whole stream
-  std::vector<One> dearest;  ///< what is saved without a transform, the largest first; only what is saved
+  std::vector<One> dearest;  ///< what is saved without a transform, the largest first
 };
 
-/// Runs the configuration's only stream once as it is and once without each transform, `seconds` each. A
-/// transform that the stream cannot do without (others need its size) is left out. The same rules as for
-/// measure().
+/// Runs the configuration's only stream once as it is and once without each transform, `seconds` each. Skips
+/// transforms that the stream needs, for example because they make all images the same size. The rules are
+/// those of measure().
 Result<TransformCosts> transform_costs(const config::Config& config, double seconds);
 
 }  // namespace headrace::server::verbs

@@ -67,7 +67,7 @@ def test_more_bad_samples_than_the_stream_allows_are_an_error(tmp_path: Path) ->
     few = check_photos(tmp_path, crop)
     assert few.returncode == 0, few.stderr
     assert "warning: 4 of 32 samples that were tried (`check --all` tries all) are bad:\n" in few.stdout
-    assert "\n    the stream will probably fail: more than the fraction max_bad (0.1) of the samples that were tried is bad." in few.stdout
+    assert "\n    the stream will probably fail: more of the tried samples are bad than max_bad (0.1) allows. Run `headrace check --all` to try all samples; " in few.stdout
     assert "ok: " not in few.stdout and few.stdout.endswith(f"no error was found, but `headrace serve {tmp_path}/c.yaml` may fail: see the warnings above\n")
     doctor = subprocess.run([headrace_binary(), "doctor", tmp_path / "c.yaml"], capture_output=True, text=True, timeout=60, check=False)
     assert doctor.returncode == 0 and "note  stream train" in doctor.stdout and "-> the stream will probably fail" in doctor.stdout
@@ -126,7 +126,7 @@ def test_a_folder_of_bad_images_is_named_with_its_first_reason(tmp_path: Path, s
     server = start_server(config)
     with headrace.Loader(server.address, stream="train") as loader, pytest.raises(headrace.Error) as failed:
         next(iter(loader))
-    said = r"TOO_MANY_BAD_SAMPLES: class_\d/000\d.jpg: unknown_format \(neither [^)]+\); none of 5 other samples tried in its place is sound\. "
+    said = r"TOO_MANY_BAD_SAMPLES: class_\d/000\d.jpg: unknown_format \(neither [^)]+\); all 5 other samples that were tried are bad, too\. "
     assert re.search(said + "Repair or remove bad files: `headrace check --all CONFIG` lists them", str(failed.value))
 
 

@@ -71,11 +71,6 @@ def test_zsh_sources_the_script_without_compinit(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "_headrace\n", "")
 
 
-def test_the_zsh_script_loads_compinit_if_compdef_is_missing() -> None:
-    script = run("completion", "zsh").stdout
-    assert script.index("if (( ! ${+functions[compdef]} )); then autoload -Uz compinit && compinit -i; fi") < script.index("  compdef _headrace headrace\n")
-
-
 @pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
 def test_fish_completes_verbs_options_and_shells() -> None:
     def completed(line: str) -> set[str]:

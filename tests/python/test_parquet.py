@@ -279,11 +279,18 @@ def test_images_that_cannot_be_decoded_are_named(tmp_path: Path, capsys: pytest.
     assert "2 of them bad (1: unknown_format (neither a JPEG nor a PNG file by its first bytes); 3: truncated (" in said
 
 
+def test_a_first_image_that_is_none_does_not_make_the_others_bytes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    images = [{"bytes": bytes, "path": ""} for bytes in (b"hello", jpeg(0), jpeg(1))]
+    assert main([write(tmp_path / "a.parquet", {"image": images, "label": [0, 1, 0]}), str(tmp_path / "out"), "--quiet"]) == 3
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "sample 1: field `image` begins like a JPEG or PNG file, but the first sample does not: repair or remove the first sample" in line, line
+
+
 def test_remedies_are_only_those_that_help(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first = write(tmp_path / "first.parquet", {"x": [0.5] * 2, "w": [None, 1.5]})
     assert main([first, str(tmp_path / "out"), "--on-error", "bad", "--quiet"]) == 3
     error = capsys.readouterr().err
-    assert "; nothing was written: repair the dataset; or leave the column out with --columns" in error and "--on-error" not in error
+    assert "; nothing was written: the first sample shows what the fields are, so repair or remove it; or leave the column out with --columns" in error and "--on-error" not in error
     lengths = write(tmp_path / "lengths.parquet", {"x": [0.5] * 2, "w": [[1.5], [1.5, 2.5]]})
     assert main([lengths, str(tmp_path / "out"), "--on-error", "bad", "--quiet"]) == 3
     error = capsys.readouterr().err

@@ -54,12 +54,15 @@ def test_it_serves_until_the_blocks_end(config: Path, tmp_path: Path) -> None:
         headrace.streams(server.address, timeout=0.1)
 
 
-def test_it_does_not_wait_for_loaders_that_nobody_uses_any_more(config: Path) -> None:
+def test_it_does_not_wait_for_loaders_that_nobody_uses_any_more(config: Path, tmp_path: Path) -> None:
     with headrace.serve(config) as server:
         loader = headrace.Loader(server.address, stream="train")
         kept = [image for image, label in loader]
         other = iter(headrace.Loader(server.address, stream="train", client="in a loop"))
         next(other)
+        with headrace.serve(config, server__directory=str(tmp_path / "second")) as second:
+            headrace.Loader(second.address, stream="train")
+        assert not loader._closed, "that of another server stays"
     assert "waiting at most 3000 ms for 1 clients" in server.log(), "the one in a loop"
     assert len(kept) == 8 and kept[0].shape[0] == 8, "batches stay usable"
     with pytest.raises(Closed):

@@ -94,3 +94,10 @@ def test_a_question_says_that_it_waits_for_a_server() -> None:
     with Terminal(24, 200, "ls", "--address", "/nowhere", "--timeout", "0.2") as asked:
         wait_until(lambda: b"no server in /nowhere yet; waiting up to 0.2 s for one\r\n" in asked.read(), "why nothing happens")
         wait_until(lambda: b"SERVER_UNREACHABLE" in asked.read(), "the error")
+
+
+def test_a_question_leaves_errors_of_the_directory_to_the_client(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    with Terminal(24, 200, "ls", "--address", str(tmp_path / "loop"), "--timeout", "0.2") as asked:
+        wait_until(lambda: b"PERMISSION_DENIED: server directory" in asked.read(), "the reason")
+        assert b"no server in" not in asked.seen and b"filesystem error" not in asked.seen

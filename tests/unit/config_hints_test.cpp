@@ -130,7 +130,7 @@ TEST(ConfigHints, NameTheTypesOfSourceThatHaveAKey) {
             "x.yaml:1:48: sources.s.root: unknown key \"root\"; only sources of type manifest have it");
   EXPECT_EQ(
       of_source("cifar, path: /data, label: fine"),
-      "x.yaml:1:41: sources.s.label: unknown key \"label\"; only sources of type webdataset, zip have it; "
+      "x.yaml:1:41: sources.s.label: unknown key \"label\"; only sources of type webdataset or zip have it; "
       "did you mean \"labels\"?");
 }
 

@@ -143,16 +143,19 @@ TEST(Findings, OtherProgramsOnTheCpusComeBeforeAnyStage) {
   now["cpu_wait_seconds"] = 12;
   EXPECT_EQ(
       said(now, json::object(), 15),
-      "The bottleneck is the CPUs: trainer `a` waited 80% of the last 15 s, and for 40% of the workers' "
-      "time, other programs had the CPUs or a CPU limit held the workers back. Stop those programs, raise "
-      "the limit, or set `server.threads` to the number of CPUs that are free.");
+      "The bottleneck is the CPUs: trainer `a` waited 80% of the last 15 s, and for 40% of their time, the "
+      "workers waited for a CPU, because other threads used it or a CPU limit applied. Stop other programs, "
+      "raise the limit, or lower `server.threads`.");
+  now["cpus"] = 1;
+  EXPECT_THAT(said(now, json::object(), 15),
+              HasSubstr("applied. The server has 2 workers for 1 CPU: lower `server.threads`."));
   now["cpu_wait_seconds"] = 7;
   EXPECT_THAT(said(now, json::object(), 15), HasSubstr("The bottleneck is decoding"));
 }
 
 TEST(Findings, AStartSaysLittle) {
   const json now = stats(json::array({client("a", 1.5)}), 0, 2);
-  EXPECT_EQ(said(now, json::object(), 1.9), "The bottleneck is named in a few seconds.");
+  EXPECT_EQ(said(now, json::object(), 1.9), "Too early to name a bottleneck: look again in a few seconds.");
   EXPECT_THAT(said(now, json::object(), 2), HasSubstr("`a` waited 75% of the last 2 s"));
 }
 

@@ -16,10 +16,7 @@ namespace headrace::server::transform {
 /// chains are one stage: leading crops become the decoder's region, crops after a resize become its window,
 /// flips move to the end. A flip before a resize stays in order: Pillow's coefficients are not symmetric to
 /// the last bit.
-///
-/// In cache lines of its own: one that lay across two pages made a row of CIFAR 6% slower, and whether it did
-/// was up to the allocator.
-struct alignas(64) Stage {
+struct Stage {
   decode::ImageSize input;
   decode::Rect crop;    ///< of the input; reaches beyond it when padded
   bool padded = false;  ///< never together with `resized`
