@@ -49,7 +49,7 @@ Decoded<ImageSize> Plan::Impl::open(const decode::ImageData& data, decode::Decod
   return image;
 }
 
-Decoded<void> Plan::Impl::check_between(const std::vector<Stage>& stages) const {
+Decoded<void> Plan::Impl::check_between(const Stages& stages) const {
   for (std::size_t i = 0; i + 1 < stages.size(); ++i) {
     const ImageSize made = stages[i].output();
     if (static_cast<std::uint64_t>(made.width) * static_cast<std::uint64_t>(made.height) > config.max_pixels)

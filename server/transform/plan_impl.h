@@ -42,7 +42,7 @@ struct Plan::Impl {
                             std::byte* out, std::uint64_t& decode_ns) const;
 
   /// Checks all stages but the last against max_pixels.
-  [[nodiscard]] decode::Decoded<void> check_between(const std::vector<Stage>& stages) const;
+  [[nodiscard]] decode::Decoded<void> check_between(const Stages& stages) const;
   /// Times `work` and reports how it ended.
   template <class F>
   RenderReport report(Scratch::State& scratch, F&& work) const {

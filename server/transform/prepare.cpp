@@ -112,7 +112,7 @@ std::optional<std::uint64_t> Plan::prepared_bytes() const {
     size = {config.multiple * config.scale * 64, config.multiple * config.scale * 64};
   }
   std::vector<Step> steps;
-  std::vector<Stage> stages;
+  Stages stages;
   if (!prefix_steps(config, impl_->prefix, size, steps)) return std::nullopt;
   stages_of(steps, size, stages);
   return pixels_of(stages.back().output()) * static_cast<std::uint64_t>(impl_->prepared.channels);

@@ -102,8 +102,8 @@ std::vector<Step> drawn(const PlanConfig& config, decode::ImageSize size, DrawKe
   return steps;
 }
 
-std::vector<Stage> stages(std::vector<Transform> transforms) {
-  std::vector<Stage> made;
+Stages stages(std::vector<Transform> transforms) {
+  Stages made;
   stages_of(drawn(chain(std::move(transforms)), {100, 60}, {1, 2, 3}), {100, 60}, made);
   return made;
 }

@@ -203,9 +203,9 @@ TEST(Plan, OrderOfPassesIsThatOfTheConfiguredPillow) {
   EXPECT_EQ(row_of(now, wide, {}, scratch), row_of(before, wide, {}, scratch));
 }
 
-std::vector<Stage> stages_of_chain(const PlanConfig& config, decode::ImageSize size, DrawKey key) {
+Stages stages_of_chain(const PlanConfig& config, decode::ImageSize size, DrawKey key) {
   std::vector<Step> steps;
-  std::vector<Stage> stages;
+  Stages stages;
   EXPECT_TRUE(draw_steps(config, size, key, steps));
   stages_of(steps, size, stages);
   return stages;

@@ -28,7 +28,7 @@ struct Scratch::State {
   std::vector<std::uint8_t> planes[2];       // of a cut
   std::vector<std::int32_t> column_indices, row_indices;
   std::vector<Step> steps;
-  std::vector<Stage> stages;
+  Stages stages;
   bool streamed = false;  // rows are stored so as to bypass the caches
   /// The last cut by a plan that draws nothing: pictures of one size are all cut alike. Fields that alternate
   /// have plans of their own; a collision of two plans only costs time.

@@ -11,7 +11,7 @@ using decode::Rect;
 
 class Builder {
  public:
-  Builder(ImageSize size, std::vector<Stage>& stages) : stages_(stages) {
+  Builder(ImageSize size, Stages& stages) : stages_(stages) {
     stages_.clear();
     start(size);
   }
@@ -110,14 +110,14 @@ class Builder {
   [[nodiscard]] Stage& stage() { return stages_.back(); }
   [[nodiscard]] const Stage& stage() const { return stages_.back(); }
 
-  std::vector<Stage>& stages_;
+  Stages& stages_;
   // The current image relative to the stage's window: transposed first, then flipped.
   bool mirrored_ = false, flipped_ = false, transposed_ = false;
 };
 
 }  // namespace
 
-void stages_of(const std::vector<Step>& steps, ImageSize size, std::vector<Stage>& stages) {
+void stages_of(const std::vector<Step>& steps, ImageSize size, Stages& stages) {
   Builder builder(size, stages);
   for (const auto& step : steps) {
     switch (step.kind) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <boost/align/aligned_allocator.hpp>
 #include <cstdint>
 #include <vector>
 
@@ -36,8 +37,13 @@ struct Stage {
   }
 };
 
+/// Those of one row. At the beginning of a block of this size, the few stages of a chain do not lie across
+/// two pages: a row of CIFAR took 6% longer where the allocator happened to put a crop across two. (To align
+/// Stage itself makes a row of MNIST 7% slower.)
+using Stages = std::vector<Stage, boost::alignment::aligned_allocator<Stage, 512>>;
+
 /// Fills `stages`, whose memory is reused, with at least one.
-void stages_of(const std::vector<Step>& steps, decode::ImageSize size, std::vector<Stage>& stages);
+void stages_of(const std::vector<Step>& steps, decode::ImageSize size, Stages& stages);
 
 /// The order of a stage's resize passes.
 bool vertical_first(const Stage& stage, ResizePasses passes);
