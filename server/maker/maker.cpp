@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "server/assembly/assemble.h"
+#include "server/config/choose_stream.h"
 #include "server/config/config.h"
 #include "server/log/log.h"
 #include "server/maker/make_batch.h"
@@ -28,13 +29,10 @@ void log_warnings() {
   });
 }
 
-Result<std::string> choose(const config::Config& config, const std::string& name) {
+Result<std::string> choose(const config::Config& config, const std::string& asked) {
   std::vector<std::string> names;
-  for (const auto& [known, stream] : config.streams) names.push_back(known);
-  const std::string chosen = !name.empty() ? name : names.size() == 1 ? names.front() : "train";
-  if (config.streams.contains(chosen)) return chosen;
-  return fail(ErrorCode::kNoSuchStream,
-              fmt::format("no stream `{}`; expected one of: {}", chosen, fmt::join(names, ", ")));
+  for (const auto& [name, stream] : config.streams) names.push_back(name);
+  return config::choose_stream(names, asked);
 }
 
 /// Leaves only what concerns the rows of one stream.

@@ -13,6 +13,7 @@
 #include "clientlib/base/human.h"
 #include "clientlib/client/delay_reason.h"
 #include "headrace/client.h"
+#include "server/config/choose_stream.h"
 #include "server/exec/stream_status.h"
 #include "server/log/sink.h"
 #include "server/status/report.h"
@@ -208,7 +209,7 @@ void add_sample(CLI::App& app, int& exit_code) {
                      if (!streams) return fail(streams.error());
                      std::vector<std::string> names;
                      for (const StreamInfo& info : *streams) names.push_back(info.name);
-                     const auto stream = choose_stream(names, what->stream);
+                     const auto stream = config::choose_stream(names, what->stream);
                      if (!stream) return fail(stream.error());
                      auto sample = client.sample(*stream, static_cast<std::uint64_t>(what->epoch),
                                                  static_cast<std::uint64_t>(what->index),

@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "clientlib/ring/segment.h"
+#include "server/config/choose_stream.h"
 #include "server/config/cpus.h"
 #include "server/log/log.h"
 #include "server/publish/ledger.h"
@@ -154,7 +155,7 @@ int bench(const BenchArguments& arguments) {
   reserve_stop_signals();
   std::vector<std::string> names;
   for (const auto& [name, ignored] : config->streams) names.push_back(name);
-  const auto stream = choose_stream(names, arguments.stream);
+  const auto stream = config::choose_stream(names, arguments.stream);
   if (!stream) return report(stream.error());
   // A separate server for the bench: its own directory, one stream, no HTTP port, as many lanes as clients.
   const auto folder = ScratchFolder::make("headrace-bench-");

@@ -96,17 +96,6 @@ std::string share_of_raw(std::uint64_t file, std::uint64_t raw) {
                      percent <= kMostPercent ? fmt::format(" ({:.1f}%)", percent) : "");
 }
 
-Result<std::string> choose_stream(const std::vector<std::string>& names, const std::string& asked) {
-  const std::string name = !asked.empty() ? asked : names.size() == 1 ? names.front() : "train";
-  if (std::find(names.begin(), names.end(), name) != names.end()) return name;
-  if (asked.empty())
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("several streams, and none is named `train`: choose one with --stream: {}",
-                            fmt::join(names, ", ")));
-  return fail(ErrorCode::kNoSuchStream,
-              fmt::format("no stream `{}`; expected one of: {}", name, fmt::join(names, ", ")));
-}
-
 std::string count_of_classes(std::size_t classes) {
   return classes == 0 ? "no classes" : fmt::format("{} class{}", classes, classes == 1 ? "" : "es");
 }

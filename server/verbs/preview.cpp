@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "server/assembly/assemble.h"
+#include "server/config/choose_stream.h"
 #include "server/pictures/png_file.h"
 #include "server/pictures/sheet.h"
 #include "server/status/picture.h"
@@ -156,7 +157,7 @@ class Preview {
 Result<const exec::StreamSetup*> choose(const assembly::Assembly& assembly, const std::string& asked) {
   std::vector<std::string> names;
   for (const exec::StreamSetup& setup : assembly.streams) names.push_back(setup.info.name);
-  const auto chosen = choose_stream(names, asked);
+  const auto chosen = config::choose_stream(names, asked);
   if (!chosen) return fail(chosen.error());
   const std::string& name = *chosen;
   const auto at = std::find(names.begin(), names.end(), name) - names.begin();

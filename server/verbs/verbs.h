@@ -49,9 +49,6 @@ Error error_of(const std::exception& thrown);
 inline constexpr const char* kPath = "PATH";
 /// Of `--stream`: ends its help.
 inline constexpr const char* kDefaultStream = " (default: train, or the only one)";
-/// The stream that was asked for; if `asked` is empty: the only one, or else `train`. kInvalidArgument: there
-/// are several, but no `train`. kNoSuchStream: there is none of this name.
-Result<std::string> choose_stream(const std::vector<std::string>& names, const std::string& asked);
 
 /// `--json`. Errors go to stderr as text, with and without it.
 void add_json(CLI::App& verb, bool& as_json);

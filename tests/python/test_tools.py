@@ -105,7 +105,7 @@ def test_a_preview_of_several_streams_asks_for_one(config: dict[str, Any], tmp_p
     config["streams"] = {"base": config["streams"]["train"], "large": config["streams"]["train"]}
     path = written(tmp_path, config)
     done = run("preview", path)
-    assert (done.returncode, done.stderr) == (2, "headrace: INVALID_ARGUMENT: several streams, and none is named `train`: choose one with --stream: base, large\n")
+    assert (done.returncode, done.stderr) == (2, "headrace: INVALID_ARGUMENT: several streams, and none is named `train`: choose one (--stream): base, large\n")
     assert "no stream `train`; expected one of: base, large" in run("preview", path, "--stream", "train").stderr
 
 
@@ -122,7 +122,7 @@ def test_sample_and_bench_choose_a_stream_as_preview_does(start_server: ServerFa
     server = start_server(config)
     for verb in (("sample", "--address", server.address), ("bench", written(tmp_path, config), *bench)):
         done = run(*verb)
-        assert (done.returncode, done.stderr) == (2, "headrace: INVALID_ARGUMENT: several streams, and none is named `train`: choose one with --stream: base, large\n")
+        assert (done.returncode, done.stderr) == (2, "headrace: INVALID_ARGUMENT: several streams, and none is named `train`: choose one (--stream): base, large\n")
         assert "NO_SUCH_STREAM: no stream `train`; expected one of: base, large" in run(*verb, "--stream", "train").stderr
 
 

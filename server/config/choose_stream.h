@@ -1,0 +1,14 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "headrace/error.h"
+
+namespace headrace::server::config {
+
+/// The stream that was asked for; if `asked` is empty: the only one, or else `train`. kInvalidArgument: there
+/// are several, but no `train`. kNoSuchStream: there is none of this name.
+Result<std::string> choose_stream(const std::vector<std::string>& names, const std::string& asked);
+
+}  // namespace headrace::server::config
