@@ -2,6 +2,7 @@
 
 #include <curl/curl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -124,6 +125,7 @@ struct Transfers::Handle {
     void operator()(CURL* easy) const { ::curl_easy_cleanup(easy); }
   };
   std::unique_ptr<CURL, Free> easy{::curl_easy_init()};
+  pid_t owner = ::getpid();
 };
 
 Transfers::Transfers(Options options, std::stop_token stop)
@@ -135,6 +137,11 @@ Transfers::~Transfers() = default;
 std::unique_ptr<Transfers::Handle> Transfers::take_handle() const {
   {
     const std::scoped_lock lock(mutex_);
+    // A forked child neither uses nor ends its parent's connections.
+    if (!idle_.empty() && idle_.back()->owner != ::getpid()) {
+      for (const auto& handle : idle_) static_cast<void>(handle->easy.release());
+      idle_.clear();
+    }
     if (!idle_.empty()) {
       // Use the last one returned: its connection is the least likely to have been closed.
       auto handle = std::move(idle_.back());
