@@ -21,15 +21,15 @@ class Maker:
     config   the YAML file that `headrace serve` would get; the environment's HEADRACE_ variables apply. Its keys `server`, `ring`, `sharing`
              and `io.read_ahead` have no effect
     stream   the stream's name. A stream that is fed from outside is refused
-    threads  of each call; the calling thread is one of them. They do not hold the GIL
+    threads  of each call. They do not hold the GIL; the calling thread waits for them and for signals
     set      configuration values by dotted path, such as {"streams.train.batch_size": 32}
     output   "numpy", "torch", "jax", or "dlpack" for any other framework's from_dlpack. None: torch if the process has imported it already,
              else numpy
     batch    "tuple" or "dict"
     meta     True: each batch contains its row arrays (valid, sample_index, replaced), which are always its attributes
 
-    Any number of threads may use a Maker at the same time, and a forked child may use its parent's. Images of a stream with `device: gpu`
-    are finished here.
+    Any number of threads may use a Maker at the same time, and a forked child may use its parent's, if no call was running at the fork.
+    Images of a stream with `device: gpu` are finished here.
 
     Raises ConfigInvalid, NoSuchStream, DatasetInvalid or InvalidArgument.
     """

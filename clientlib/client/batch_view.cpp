@@ -12,9 +12,9 @@ namespace {
 
 using Lease = BatchView::Lease;
 
-/// Sets rows and fields to those of a slot. `capacity`: of a ragged field, in values.
-template <class Slot, class Capacity>
-void describe(Lease& lease, const Slot& slot, Capacity capacity) {
+/// Sets rows and fields to those of a slot.
+template <class Slot>
+void describe(Lease& lease, const Slot& slot) {
   lease.row = slot.rows();
   lease.fields.reserve(lease.specs->size());
   for (std::size_t f = 0; f < lease.specs->size(); ++f) {
@@ -22,7 +22,7 @@ void describe(Lease& lease, const Slot& slot, Capacity capacity) {
     Lease::Field field{slot.values(f), nullptr, {}, lease.rows};
     if (spec.kind == FieldKind::kRagged) {
       field.offsets = {slot.offsets(f), lease.rows + std::size_t{1}};
-      field.count = std::clamp<std::int64_t>(field.offsets.back(), 0, capacity(f));
+      field.count = std::clamp<std::int64_t>(field.offsets.back(), 0, spec.ragged_capacity);
     }
     lease.fields.push_back(field);
   }
@@ -43,8 +43,7 @@ void describe(Lease& lease, const client::Attachment& attachment) {
   lease.rows = std::min(slot.rows, reader.row_capacity());
   lease.valid_rows = std::min(slot.valid_rows, lease.rows);
   lease.specs = attachment.fields;
-  describe(lease, RingSlot{reader, lease.grant.slot},
-           [&](std::size_t field) { return (*lease.specs)[field].ragged_capacity; });
+  describe(lease, RingSlot{reader, lease.grant.slot});
 }
 
 /// Copies the rows and fields of the lease's slot into memory that the lease owns.
@@ -98,9 +97,7 @@ std::shared_ptr<Lease> Lease::on_memory(std::shared_ptr<const void> memory, cons
   lease->valid_rows = valid_rows;
   lease->memory = std::move(memory);
   lease->specs = std::move(fields);
-  describe(*lease, slot, [&](std::size_t field) {
-    return static_cast<std::int64_t>(slot.value_bytes(field) / row_bytes((*lease->specs)[field]));
-  });
+  describe(*lease, slot);
   return lease;
 }
 

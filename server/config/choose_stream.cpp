@@ -11,7 +11,7 @@ Result<std::string> choose_stream(const std::vector<std::string>& names, const s
   if (std::find(names.begin(), names.end(), name) != names.end()) return name;
   if (asked.empty())
     return fail(ErrorCode::kInvalidArgument,
-                fmt::format("several streams, and none is named `train`: choose one (--stream): {}",
+                fmt::format("several streams, and none is named `train`: name one of them: {}",
                             fmt::join(names, ", ")));
   return fail(ErrorCode::kNoSuchStream,
               fmt::format("no stream `{}`; expected one of: {}", name, fmt::join(names, ", ")));

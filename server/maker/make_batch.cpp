@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <new>
+#include <semaphore>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -12,14 +14,15 @@
 #include "clientlib/base/human.h"
 #include "clientlib/base/thrown.h"
 #include "clientlib/client/lease.h"
-#include "clientlib/ring/futex.h"
 #include "clientlib/ring/private_pages.h"
 #include "clientlib/ring/slot_layout.h"
 
 namespace headrace::server::maker {
 namespace {
 
-constexpr std::uint64_t kBetweenInterruptsNs = 50'000'000;
+constexpr std::chrono::milliseconds kBetweenInterrupts{50};
+/// Slices for each thread, so that all of them end at about the same time.
+constexpr std::uint32_t kSlicesPerThread = 4;
 
 /// The fields of a batch that may be larger than the stream's.
 std::vector<FieldSpec> fields_of(const StreamInfo& info, std::uint32_t rows) {
@@ -33,11 +36,7 @@ std::vector<FieldSpec> fields_of(const StreamInfo& info, std::uint32_t rows) {
 
 BatchMaker::BatchMaker(const StreamInfo& info, const exec::SampleMaker& maker, std::uint32_t threads,
                        std::function<bool()> interrupt)
-    : info_(info),
-      maker_(maker),
-      threads_(threads),
-      interrupt_(std::move(interrupt)),
-      fields_(std::make_shared<const std::vector<FieldSpec>>(info.fields)) {}
+    : info_(info), maker_(maker), threads_(threads), interrupt_(std::move(interrupt)) {}
 
 std::shared_ptr<BatchMaker::Worker> BatchMaker::worker() const {
   std::unique_ptr<Worker> mine;
@@ -52,35 +51,56 @@ std::shared_ptr<BatchMaker::Worker> BatchMaker::worker() const {
   return {mine.release(), [this](Worker* worker) {
             std::unique_ptr<Worker> back(worker);
             const std::scoped_lock lock(mutex_);
-            idle_.push_back(std::move(back));
+            try {
+              idle_.push_back(std::move(back));
+            } catch (const std::bad_alloc&) {  // then it is made again
+            }
           }};
 }
 
-void BatchMaker::work(exec::FillJob& job, const std::function<bool()>& interrupt) const noexcept try {
-  const auto mine = worker();
-  while (job.unclaimed() && !job.failure.failed()) {
-    job.work(mine->scratch, mine->counters, ring::monotonic_ns() + kBetweenInterruptsNs);
-    if (interrupt && interrupt()) job.failure.stop({ErrorCode::kTimeout, "interrupted"});
+void BatchMaker::work(exec::FillJob& job) const noexcept {
+  constexpr std::uint64_t kForever = ~std::uint64_t{0};
+  const auto stop = [&job](ErrorCode code, const auto& message) noexcept {
+    try {
+      job.failure.stop({code, message()});
+    } catch (...) {
+      job.failure.mark();  // no memory for the reason
+    }
+  };
+  try {
+    const auto mine = worker();
+    while (job.unclaimed() && !job.failure.failed()) job.work(mine->scratch, mine->counters, kForever);
+  } catch (const std::bad_alloc&) {
+    stop(ErrorCode::kNotEnoughMemory, [] { return "no memory for buffers: use fewer threads"; });
+  } catch (...) {
+    stop(ErrorCode::kInternal, [] { return thrown(); });
   }
-} catch (const std::bad_alloc&) {
-  job.failure.stop({ErrorCode::kNotEnoughMemory, "no memory for buffers: use fewer threads"});
-} catch (...) {
-  job.failure.stop({ErrorCode::kInternal, thrown()});
 }
 
 void BatchMaker::complete(exec::FillJob& job) const {
   const std::uint32_t slices = (job.rows.rows + job.lead + job.slice - 1) / job.slice;
-  std::vector<std::jthread> helpers;  // destroyed, and so joined, after this thread's part
+  const std::uint32_t threads = std::min(threads_, slices);
+  std::counting_semaphore<> ended(0);
+  std::vector<std::jthread> helpers;  // destroyed, and so joined, before the semaphore
+  // With an interrupt, this thread only waits for it: a row may take long.
+  const std::uint32_t wanted = interrupt_ ? threads : threads - 1;
   try {
-    while (helpers.size() + 1 < std::min(threads_, slices)) helpers.emplace_back([&] { work(job, {}); });
+    while (helpers.size() < wanted)
+      helpers.emplace_back([&] {
+        work(job);
+        ended.release();
+      });
   } catch (const std::system_error&) {  // no further thread can be created: fewer do the work
   }
-  work(job, interrupt_);
+  if (!interrupt_ || helpers.empty()) return work(job);
+  for (std::size_t i = 0; i < helpers.size(); ++i)
+    while (!ended.try_acquire_for(kBetweenInterrupts))
+      if (interrupt_()) job.failure.stop({ErrorCode::kTimeout, "interrupted"});
 }
 
 Result<BatchView> BatchMaker::make(const Cursor& batch, const sampler::BatchRows& rows) const try {
-  const std::vector<FieldSpec> fields = fields_of(info_, rows.rows);
-  const auto layout = ring::SlotLayout::plan(fields, rows.rows);
+  const auto fields = std::make_shared<const std::vector<FieldSpec>>(fields_of(info_, rows.rows));
+  const auto layout = ring::SlotLayout::plan(*fields, rows.rows);
   if (!layout) return fail(layout.error());
   const std::shared_ptr<std::byte> memory(
       static_cast<std::byte*>(std::aligned_alloc(ring::page_size(), layout->slot_stride)), std::free);
@@ -90,15 +110,16 @@ Result<BatchView> BatchMaker::make(const Cursor& batch, const sampler::BatchRows
                             rows.rows, info_.name, human_bytes(layout->slot_stride)));
   exec::Failure failure;
   const ring::SlotMemory slot(memory.get(), *layout);
-  exec::FillJob job({maker_, failure, exec::rows_per_slice(maker_, rows.rows)}, slot, {.cursor = batch}, rows,
-                    maker_.order(batch.epoch));
+  exec::FillJob job({maker_, failure,
+                     exec::rows_per_slice(maker_, std::max(1U, rows.rows / (kSlicesPerThread * threads_)))},
+                    slot, {.cursor = batch}, rows, maker_.order(batch.epoch));
   complete(job);
   if (failure.failed()) {
     Error error = failure.reason();
     error.message = fmt::format("stream `{}`: {}", info_.name, error.message);
     return fail(std::move(error));
   }
-  return BatchView(BatchView::Lease::on_memory(memory, slot, fields_, batch, rows.rows, rows.valid));
+  return BatchView(BatchView::Lease::on_memory(memory, slot, fields, batch, rows.rows, rows.valid));
 } catch (const std::bad_alloc&) {
   return fail(
       ErrorCode::kNotEnoughMemory,

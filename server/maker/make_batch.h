@@ -33,7 +33,7 @@ class BatchMaker {
   /// A worker that no other thread has until the result is destroyed.
   [[nodiscard]] std::shared_ptr<Worker> worker() const;
   /// Makes slices until none is left.
-  void work(exec::FillJob& job, const std::function<bool()>& interrupt) const noexcept;
+  void work(exec::FillJob& job) const noexcept;
   /// The same with all threads.
   void complete(exec::FillJob& job) const;
 
@@ -41,7 +41,6 @@ class BatchMaker {
   const exec::SampleMaker& maker_;
   const std::uint32_t threads_;
   const std::function<bool()> interrupt_;
-  const std::shared_ptr<const std::vector<FieldSpec>> fields_;
   mutable std::mutex mutex_;
   mutable std::vector<std::unique_ptr<Worker>> idle_;  // guarded by mutex_
 };

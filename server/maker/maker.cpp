@@ -128,7 +128,7 @@ Result<BatchView> Maker::batch(std::uint64_t epoch, std::uint64_t batch, std::ui
   const StreamInfo& info = impl_->info;
   const auto ranks = impl_->ranks(world_size);
   if (!ranks) return fail(ranks.error());
-  if (rank >= world_size)
+  if (info.delivery == Delivery::kShard && rank >= world_size)
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("rank is {}: expected 0 to {}, because world_size is {}", rank, world_size - 1,
                             world_size));

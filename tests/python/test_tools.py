@@ -105,7 +105,7 @@ def test_a_preview_of_several_streams_asks_for_one(config: dict[str, Any], tmp_p
     config["streams"] = {"base": config["streams"]["train"], "large": config["streams"]["train"]}
     path = written(tmp_path, config)
     done = run("preview", path)
-    assert (done.returncode, done.stderr) == (2, "headrace: INVALID_ARGUMENT: several streams, and none is named `train`: choose one (--stream): base, large\n")
+    assert (done.returncode, done.stderr) == (2, "headrace: INVALID_ARGUMENT: several streams, and none is named `train`: name one of them: base, large\n")
     assert "no stream `train`; expected one of: base, large" in run("preview", path, "--stream", "train").stderr
 
 

@@ -246,7 +246,8 @@ TEST_F(MakerOf, BadSamplesFailsAsTheServerDoes) {
 
 TEST_F(MakerOf, AnInterruptedCallEnds) {
   const std::string config = photos("batch_size: 8, transforms: [center_crop: 24]");
-  const Maker made = maker(config, {.interrupt = [] { return true; }}).value();
+  const Maker made =
+      maker(config, {.set = {"sources.photos.io.delay=200ms"}, .interrupt = [] { return true; }}).value();
   EXPECT_EQ(error_of(made.rows(0, 0, kSamples)), "TIMEOUT: stream `train`: interrupted");
 }
 

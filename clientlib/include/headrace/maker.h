@@ -7,7 +7,9 @@
 //   headrace::BatchView rows = or_throw(maker.rows(0, 100, 32));    // positions 100 to 131 of the epoch
 //
 // Thread safety: any thread may call any member; calls run beside one another, each with its own threads. No
-// thread exists between calls, so a forked child may use its parent's Maker.
+// thread exists between calls, so a forked child may use its parent's Maker, if no call was running at the
+// fork. Sources that are mapped install a handler of SIGBUS, which passes on other faults; remote sources
+// ignore SIGPIPE unless the program handles it.
 #pragma once
 
 #include <cstdint>
@@ -24,10 +26,10 @@ namespace headrace {
 
 struct MakerOptions {
   std::string stream = {};            ///< empty: `train`, or the only one
-  std::uint32_t threads = 1;          ///< of each call, the caller's among them; 1 to 1024
+  std::uint32_t threads = 1;          ///< of each call; 1 to 1024
   std::vector<std::string> set = {};  ///< overrides of the configuration: "streams.train.batch_size=32"
-  /// Called about every 50 ms by the thread that waits for a call. If it returns true, the call fails with
-  /// kTimeout (Python: signals).
+  /// Called about every 50 ms by the calling thread, which then only waits for the others. If it returns
+  /// true, the call fails with kTimeout as soon as the rows in work are made (Python: signals).
   std::function<bool()> interrupt = {};
 };
 
