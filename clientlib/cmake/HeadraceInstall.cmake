@@ -16,9 +16,11 @@ install(TARGETS ${HEADRACE_INSTALLED} EXPORT headraceTargets
 if(TARGET headrace_maker)
   install(TARGETS headrace_maker EXPORT headraceMakerTargets LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT maker)
   install(EXPORT headraceMakerTargets NAMESPACE headrace:: DESTINATION "${HEADRACE_PACKAGE_DIR}" COMPONENT maker)
+  install(FILES "${headrace_SOURCE_DIR}/clientlib/include/headrace/maker.h"
+          DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/headrace" COMPONENT maker)
 endif()
 install(DIRECTORY "${headrace_SOURCE_DIR}/clientlib/include/" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
-        COMPONENT development FILES_MATCHING PATTERN "*.h")
+        COMPONENT development FILES_MATCHING PATTERN "*.h" PATTERN maker.h EXCLUDE)
 install(EXPORT headraceTargets NAMESPACE headrace:: DESTINATION "${HEADRACE_PACKAGE_DIR}" COMPONENT development)
 configure_package_config_file("${CMAKE_CURRENT_LIST_DIR}/headraceConfig.cmake.in"
                               "${CMAKE_CURRENT_BINARY_DIR}/headraceConfig.cmake"

@@ -63,9 +63,8 @@ class [[gnu::visibility("default")]] Maker {
   Result<BatchView> batch(std::uint64_t epoch, std::uint64_t batch, std::uint32_t world_size = 1,
                           std::uint32_t rank = 0) const;
 
-  struct Impl;
-
  private:
+  struct Impl;
   explicit Maker(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
