@@ -222,7 +222,6 @@ E = headrace.errors
         (lambda m: m.rows(-1, 0, 1), E.InvalidArgument, "epoch=-1: expected 0 to"),
         (lambda m: m.rows(0, "a", 1), E.InvalidArgument, "first='a': expected an int"),
         (lambda m: m.batch(0, 8), E.InvalidArgument, "batch is 8: stream `train` has 8 per epoch with world_size 1"),
-        (lambda m: m.batch(0, 0, 2, 2), E.InvalidArgument, "rank is 2: expected 0 to 1, because world_size is 2"),
         (lambda m: m.batch(0, 0, 0), E.InvalidArgument, "world_size=0: expected 1 to"),
     ],
 )
@@ -230,6 +229,13 @@ def test_calls_have_errors_with_names(config: Path, call: Any, kind: type[Except
     with pytest.raises(kind) as raised:
         call(headrace.Maker(config, "train"))
     assert message in str(raised.value)
+
+
+def test_only_ranks_of_a_shard_stream_count(config: Path) -> None:
+    maker = headrace.Maker(config, "train")
+    assert maker.batch(0, 0, 2, 5)[0].tobytes() == maker.batch(0, 0)[0].tobytes()
+    with pytest.raises(E.InvalidArgument, match="rank is 2: expected 0 to 1, because world_size is 2"):
+        headrace.Maker(config, "train", set={"streams.train.delivery": "shard"}).batch(0, 0, 2, 2)
 
 
 @pytest.mark.parametrize(

@@ -122,7 +122,7 @@ def test_sample_and_bench_choose_a_stream_as_preview_does(start_server: ServerFa
     server = start_server(config)
     for verb in (("sample", "--address", server.address), ("bench", written(tmp_path, config), *bench)):
         done = run(*verb)
-        assert (done.returncode, done.stderr) == (2, "headrace: INVALID_ARGUMENT: several streams, and none is named `train`: choose one (--stream): base, large\n")
+        assert (done.returncode, done.stderr) == (2, "headrace: INVALID_ARGUMENT: several streams, and none is named `train`: name one of them: base, large\n")
         assert "NO_SUCH_STREAM: no stream `train`; expected one of: base, large" in run(*verb, "--stream", "train").stderr
 
 
