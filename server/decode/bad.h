@@ -28,6 +28,9 @@ struct Bad {
   std::string detail;
 };
 
+/// "truncated (the file ends ...)"
+std::string to_string(const Bad& bad);
+
 template <class T>
 using Decoded = tl::expected<T, Bad>;
 

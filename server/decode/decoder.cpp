@@ -1,6 +1,8 @@
 #include "server/decode/decoder.h"
 
+#include <fmt/format.h>
 #include <algorithm>
+
 #include <array>
 
 #include "server/decode/jpeg.h"
@@ -15,6 +17,10 @@ std::string_view name_of(BadReason reason) {
                                                        "mismatch", "unreadable"};
   const auto i = static_cast<std::size_t>(reason);
   return i < kNames.size() ? kNames[i] : "corrupt";
+}
+
+std::string to_string(const Bad& bad) {
+  return fmt::format("{} ({})", name_of(bad.reason), bad.detail);
 }
 
 struct Decoder::Impl {

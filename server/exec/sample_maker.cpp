@@ -122,8 +122,7 @@ Result<Row> SampleMaker::make_row(const sampler::EpochOrder& order, std::uint64_
     if (!bad) return tl::make_unexpected(bad.error());
     if (!*bad) break;
     counters.errors[static_cast<std::size_t>((*bad)->reason)].add(1);
-    std::string why =
-        fmt::format("{}: {} ({})", source_->name(sample), name_of((*bad)->reason), (*bad)->detail);
+    std::string why = fmt::format("{}: {}", source_->name(sample), to_string(**bad));
     if (row.because.empty()) scratch.bad = row.because = why;
     if (auto go_on = note_bad(sample, why, purpose); !go_on) return tl::make_unexpected(go_on.error());
     if (!substitutes) substitutes = Substitutes{{options_.seed, epoch, position, kReplacementStage}};

@@ -36,10 +36,6 @@ bool tiles(const SourceField& field, const store::Options& options) {
          field.content == Content::kEncodedImage;
 }
 
-std::string reason(decode::BadReason what, std::string_view detail) {
-  return fmt::format("{} ({})", decode::name_of(what), detail);
-}
-
 }  // namespace
 
 Result<std::vector<SourceField>> packed_fields(const std::vector<SourceField>& given,
@@ -66,7 +62,7 @@ Result<std::vector<SourceField>> packed_fields(const std::vector<SourceField>& g
 
 std::string Converter::change(std::size_t field, const decode::ImageData& image, Image& out, bool& warned) {
   const auto opened = decoder_.open(image, kMaxPixels);
-  if (!opened) return reason(opened.error().reason, opened.error().detail);
+  if (!opened) return to_string(opened.error());
   const std::int32_t channels = fields_[field].channels;
   transform::PlanConfig config{.output = {DType::kUInt8, transform::PixelLayout::kNhwc},
                                .input = {opened->height, opened->width},
@@ -77,20 +73,20 @@ std::string Converter::change(std::size_t field, const decode::ImageData& image,
     config.transforms = {resize_to(to)};
     std::vector<transform::Step> steps;
     if (const auto drawn = transform::draw_steps(config, *opened, {}, steps); !drawn)
-      return reason(drawn.error().reason, drawn.error().detail);
+      return to_string(drawn.error());
     size = steps.at(0).size;
     config.transforms = {resize_to({.height = size.height, .width = size.width})};
   }
   const auto plan = transform::Plan::compile(config);
-  if (!plan) return reason(decode::BadReason::kTooLarge, plan.error().message);
+  if (!plan) return to_string(decode::Bad{decode::BadReason::kTooLarge, plan.error().message});
   out.bytes.resize(plan->row_bytes());
   const auto report = plan->render(image, {0, 0, 0}, pixels_, reinterpret_cast<std::byte*>(out.bytes.data()));
-  if (report.bad != decode::BadReason::kNone) return reason(report.bad, report.detail);
+  if (report.bad != decode::BadReason::kNone) return to_string(decode::Bad{report.bad, report.detail});
   warned |= report.warned;
   out.shape = {size.width, size.height, channels, false};
   if (options_.storing != Storing::kDecoded) {
     auto file = pictures::encode_png(out.bytes, out.shape);
-    if (!file) return reason(decode::BadReason::kTooLarge, file.error().message);
+    if (!file) return to_string(decode::Bad{decode::BadReason::kTooLarge, file.error().message});
     out = {std::move(*file), {.width = 0}};
   }
   return {};
@@ -109,7 +105,7 @@ std::string Converter::tile(std::size_t field, const decode::ImageData& image, s
   // Other files are mostly PNG: only the header is checked.
   if (became == decode::Tiling::kNoJpeg) {
     const auto opened = decoder_.open(image, kMaxPixels);
-    return opened ? std::string() : reason(opened.error().reason, opened.error().detail);
+    return opened ? std::string() : to_string(opened.error());
   }
   return became == decode::Tiling::kUndecodable ? change(field, image, tiled, out.warned) : std::string();
 }

@@ -47,16 +47,13 @@ class Checker {
  private:
   std::string undecodable(const sample::SourceField& field, const sample::Item& item) {
     if (!field.is_image()) return {};
-    const auto say = [](const decode::Bad& bad) {
-      return fmt::format("{} ({})", decode::name_of(bad.reason), bad.detail);
-    };
     const auto size = decoder_.open(item.image(), transform::PlanConfig{}.max_pixels);
-    if (!size) return say(size.error());
+    if (!size) return to_string(size.error());
     if (const auto begun = decoder_.begin({0, 0, size->width, size->height}, false); !begun)
-      return say(begun.error());
+      return to_string(begun.error());
     for (std::int32_t row = 0; row < size->height;) {
       const auto rows = decoder_.next();
-      if (!rows) return say(rows.error());
+      if (!rows) return to_string(rows.error());
       row += rows->count;
     }
     return {};

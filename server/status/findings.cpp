@@ -89,7 +89,7 @@ Finding finding(const std::string& name, const json& now, const json& before, do
     return {Severity::kNotice, client::reason_in_stats(stream, {}) + "."};
 
   if (seconds < kFewestSeconds)
-    return {Severity::kFine, "Too early to name a bottleneck: look again in a few seconds."};
+    return {Severity::kFine, "It is too early to name a bottleneck. Look again in a few seconds."};
 
   const json* waiting = &clients.front();
   double most = -1;

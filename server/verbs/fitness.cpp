@@ -184,7 +184,8 @@ Finding judge_samples(const exec::StreamSetup& setup, const config::Config& conf
             ErrorCode::kDatasetInvalid};
   // An upload stream allows none, so this is another stream.
   const double most = stream->max_bad * static_cast<double>(tried->tried);
-  if (tried->tried<size&& static_cast<double>(tried->distinct)> most)
+  const bool sampled = tried->tried < size;
+  if (sampled && static_cast<double>(tried->distinct) > most)
     return {what, Health::kUnknown, list,
             fmt::format("the stream will probably fail: more of the tried samples are bad than max_bad ({}) "
                         "allows. Run `headrace check --all` to try all samples; repair or remove the bad "

@@ -47,7 +47,7 @@ Error error_of(const std::exception& thrown);
 
 /// The type of an option whose value is a path: in the help, and so that shells complete file names.
 inline constexpr const char* kPath = "PATH";
-/// Of `--stream`: ends its help.
+/// The end of the help of `--stream`.
 inline constexpr const char* kDefaultStream = " (default: train, or the only one)";
 
 /// `--json`. Errors go to stderr as text, with and without it.

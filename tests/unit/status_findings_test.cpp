@@ -155,7 +155,8 @@ TEST(Findings, OtherProgramsOnTheCpusComeBeforeAnyStage) {
 
 TEST(Findings, AStartSaysLittle) {
   const json now = stats(json::array({client("a", 1.5)}), 0, 2);
-  EXPECT_EQ(said(now, json::object(), 1.9), "Too early to name a bottleneck: look again in a few seconds.");
+  EXPECT_EQ(said(now, json::object(), 1.9),
+            "It is too early to name a bottleneck. Look again in a few seconds.");
   EXPECT_THAT(said(now, json::object(), 2), HasSubstr("`a` waited 75% of the last 2 s"));
 }
 

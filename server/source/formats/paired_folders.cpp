@@ -180,8 +180,8 @@ class PairedFoldersOpener {
       const auto size = decoder.open(item.image(), std::numeric_limits<std::uint32_t>::max());
       if (!size)
         return fail(ErrorCode::kDatasetInvalid,
-                    fmt::format("{}/{}: {} ({}); a field is of JPEG or PNG files", column->root(),
-                                column->name(sample), name_of(size.error().reason), size.error().detail));
+                    fmt::format("{}/{}: {}; a field is of JPEG or PNG files", column->root(),
+                                column->name(sample), to_string(size.error())));
       sizes.images.push_back(*size);
     }
     return sizes;
