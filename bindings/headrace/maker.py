@@ -31,7 +31,8 @@ class Maker:
     Any number of threads may use a Maker at the same time, and a forked child may use its parent's, if no call was running at the fork.
     Images of a stream with `device: gpu` are finished here.
 
-    Raises ConfigInvalid, NoSuchStream, DatasetInvalid or InvalidArgument.
+    Raises ConfigInvalid, NoSuchStream, DatasetInvalid, InvalidArgument, or Error with the code TRANSIENT_IO. Ctrl-C ends the wait for a
+    remote source.
     """
 
     def __init__(

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <new>
 #include <semaphore>
@@ -20,7 +19,6 @@
 namespace headrace::server::maker {
 namespace {
 
-constexpr std::chrono::milliseconds kBetweenInterrupts{50};
 /// Slices for each thread, so that all of them end at about the same time.
 constexpr std::uint32_t kSlicesPerThread = 4;
 

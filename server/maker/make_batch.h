@@ -2,6 +2,7 @@
 // call any member.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -15,6 +16,9 @@
 #include "server/sampler/order.h"
 
 namespace headrace::server::maker {
+
+/// How often a waiting thread calls MakerOptions::interrupt.
+inline constexpr std::chrono::milliseconds kBetweenInterrupts{50};
 
 class BatchMaker {
  public:

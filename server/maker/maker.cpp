@@ -4,7 +4,10 @@
 #include <spdlog/sinks/stdout_color_sinks.h>
 
 #include <exception>
+#include <future>
 #include <mutex>
+#include <stop_token>
+#include <system_error>
 #include <utility>
 
 #include "server/assembly/assemble.h"
@@ -45,6 +48,27 @@ void reduce_to(config::Config& config, const std::string& name) {
   stream.sharing.window = 0;
   for (auto& [source, options] : config.sources)
     if (options.io) options.io->read_ahead = 0;  // the threads of a call read
+}
+
+/// Like assembly::assemble(), but `interrupt`, if there is one, ends it while it waits for the network.
+Result<assembly::Assembly> assemble_until_interrupted(const config::Config& config,
+                                                      const std::function<bool()>& interrupt) {
+  if (!interrupt) return assembly::assemble(config);
+  std::stop_source reads;
+  std::future<Result<assembly::Assembly>> opening;
+  try {
+    opening = std::async(std::launch::async, [&] { return assembly::assemble(config, reads.get_token()); });
+  } catch (const std::system_error&) {  // no further thread can be created: nothing interrupts it
+    return assembly::assemble(config);
+  }
+  while (opening.wait_for(maker::kBetweenInterrupts) != std::future_status::ready)
+    if (interrupt()) reads.request_stop();
+  auto assembly = opening.get();
+  // Even if all was read by then: the sources have stopped for good.
+  if (reads.stop_requested())
+    return fail(ErrorCode::kTimeout, fmt::format("stream `{}`: interrupted while its source was opened",
+                                                 config.streams.begin()->first));
+  return assembly;
 }
 
 }  // namespace
@@ -95,7 +119,7 @@ Result<Maker> Maker::open(const std::string& file, const MakerOptions& options) 
                             *name));
   log_warnings();
   reduce_to(*config, *name);
-  auto assembly = assembly::assemble(*config);
+  auto assembly = assemble_until_interrupted(*config, options.interrupt);
   if (!assembly) return fail(std::move(assembly.error()));
   return Maker(std::make_unique<Impl>(std::move(*assembly), options));
 } catch (const std::exception& error) {

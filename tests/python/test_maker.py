@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tarfile
 import threading
 import time
 from collections.abc import Iterator
@@ -20,6 +21,9 @@ import numpy as np
 import pytest
 import yaml
 from examples import CONFIGS, RUNS, Example, photos
+from far_server import FarServer
+from running import wait_until
+from test_webdataset import write_shards
 
 MOST_BATCHES = 5  # of an epoch that are compared
 
@@ -175,6 +179,36 @@ def test_a_signal_ends_a_call(config: Path) -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     assert len(maker.rows(0, 0, 2)[1]) == 2
+
+
+@pytest.fixture
+def far(image_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FarServer]:
+    """A file server for the configuration `far.yaml`, whose stream `train` reads a shard of 60 images over HTTP."""
+    monkeypatch.setenv("no_proxy", "*")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    write_shards(image_folder, tmp_path / "web", "train", tarfile.GNU_FORMAT, "cls", count=1)
+    with FarServer(tmp_path / "web") as server:
+        source = {"type": "webdataset", "path": f"{server.url}/train-0000.tar"}
+        stream = {"source": "shard", "batch_size": 8, "transforms": [{"center_crop": 16}]}
+        (tmp_path / "far.yaml").write_text(yaml.safe_dump({"sources": {"shard": source}, "streams": {"train": stream}}))
+        yield server
+
+
+def test_ctrl_c_ends_the_opening_of_a_source_that_does_not_answer(far: FarServer, tmp_path: Path) -> None:
+    far.stall.set()
+    pressed: list[float] = []
+
+    def press() -> None:
+        wait_until(lambda: far.requests, "the first request")
+        pressed.append(time.monotonic())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=press)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        headrace.Maker(tmp_path / "far.yaml", "train")
+    assert time.monotonic() - pressed[0] < 10, "a read that hangs is given up after 20 s, and then retried"
+    thread.join()
 
 
 def test_a_forked_child_uses_it(config: Path) -> None:

@@ -11,6 +11,7 @@
 #include "tests/pixels/make_jpeg.h"
 #include "tests/running_server.h"
 #include "tests/temp_folder.h"
+#include "tests/web_server.h"
 
 namespace headrace {
 namespace {
@@ -249,6 +250,21 @@ TEST_F(MakerOf, AnInterruptedCallEnds) {
   const Maker made =
       maker(config, {.set = {"sources.photos.io.delay=200ms"}, .interrupt = [] { return true; }}).value();
   EXPECT_EQ(error_of(made.rows(0, 0, kSamples)), "TIMEOUT: stream `train`: interrupted");
+}
+
+TEST_F(MakerOf, AnInterruptEndsOpenWhileARemoteSourceStalls) {
+  WebServer web;
+  web.put("/train.tar", {.content = std::string(1024, '\0')});
+  web.fail_next({.cut = 0, .stall = true}, 100);
+  const std::string config =
+      "sources: { shards: { type: webdataset, path: \"" + web.url("/train.tar") +
+      "\" } }\nstreams: { train: { source: shards, transforms: [center_crop: 24] } }\n";
+  const auto interrupt = [&web] {
+    web.wait_for_stall();
+    return true;
+  };
+  EXPECT_EQ(error_of(maker(config, {.interrupt = interrupt})),
+            "TIMEOUT: stream `train`: interrupted while its source was opened");
 }
 
 }  // namespace

@@ -29,7 +29,8 @@ struct MakerOptions {
   std::uint32_t threads = 1;          ///< of each call; 1 to 1024
   std::vector<std::string> set = {};  ///< overrides of the configuration: "streams.train.batch_size=32"
   /// Called about every 50 ms by the calling thread, which then only waits for the others. If it returns
-  /// true, the call fails with kTimeout as soon as the rows in work are made (Python: signals).
+  /// true, the call fails with kTimeout as soon as the rows in work are made, and open() as soon as it has
+  /// ended the reads of remote sources (Python: signals).
   std::function<bool()> interrupt = {};
 };
 
@@ -38,8 +39,8 @@ class [[gnu::visibility("default")]] Maker {
   /// Reads a configuration as the server does, with the environment's HEADRACE_ variables, and opens the
   /// stream's source. Of the configuration, `server`, `ring`, `sharing` and `io.read_ahead` have no effect;
   /// caches have. Rows that a device would finish (`device: gpu`) are finished here.
-  /// kConfigInvalid; kNoSuchStream; kDatasetInvalid; kInvalidArgument: the stream is fed from outside, or an
-  /// option is out of range.
+  /// kConfigInvalid; kNoSuchStream; kDatasetInvalid; kTransientIo; kInvalidArgument: the stream is fed from
+  /// outside, or an option is out of range; kTimeout: interrupted.
   static Result<Maker> open(const std::string& config, const MakerOptions& options = {});
   Maker(Maker &&) noexcept;
   Maker& operator=(Maker&&) noexcept;
