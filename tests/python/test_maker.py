@@ -9,7 +9,7 @@ import sys
 import tarfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import islice
 from pathlib import Path
@@ -211,17 +211,37 @@ def test_ctrl_c_ends_the_opening_of_a_source_that_does_not_answer(far: FarServer
     thread.join()
 
 
+def fork(check: Callable[[], bool]) -> int:
+    """The process ID of a forked child, which exits with 0 if `check()` is true."""
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        try:
+            os._exit(0 if check() else 1)
+        finally:
+            os._exit(1)
+    return child
+
+
 def test_a_forked_child_uses_it(config: Path) -> None:
     maker = headrace.Maker(config, "train", threads=2)
     expected = maker.batch(0, 1)[0].tobytes()
-    child = os.fork()
-    if child == 0:
-        signal.alarm(30)
-        try:
-            os._exit(0 if maker.batch(0, 1)[0].tobytes() == expected else 1)
-        finally:
-            os._exit(1)
-    assert os.waitpid(child, 0)[1] == 0
+    assert os.waitpid(fork(lambda: maker.batch(0, 1)[0].tobytes() == expected), 0)[1] == 0
+
+
+def test_forked_children_have_their_own_connections(far: FarServer, tmp_path: Path) -> None:
+    maker = headrace.Maker(tmp_path / "far.yaml", "train")
+
+    def epoch() -> list[bytes]:
+        return [maker.batch(0, k)[0].tobytes() for k in range(maker.length())]
+
+    expected, connections = epoch(), far.connections
+    assert os.waitpid(fork(lambda: epoch() == expected), 0)[1] == 0
+    assert far.connections > connections, "the child used its parent's"
+    # Replies over a connection that several processes use would be mixed up.
+    children = [fork(lambda: all(epoch() == expected for _ in range(5))) for _ in range(3)]
+    assert all(epoch() == expected for _ in range(5))
+    assert [os.waitpid(child, 0)[1] for child in children] == [0, 0, 0]
 
 
 def test_batches_outlive_it(config: Path) -> None:
