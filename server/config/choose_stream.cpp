@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "server/config/config.h"
+
 namespace headrace::server::config {
 
 Result<std::string> choose_stream(const std::vector<std::string>& names, const std::string& asked) {
@@ -15,6 +17,12 @@ Result<std::string> choose_stream(const std::vector<std::string>& names, const s
                             fmt::join(names, ", ")));
   return fail(ErrorCode::kNoSuchStream,
               fmt::format("no stream `{}`; expected one of: {}", name, fmt::join(names, ", ")));
+}
+
+Result<std::string> choose_stream(const Config& config, const std::string& asked) {
+  std::vector<std::string> names;
+  for (const auto& [name, ignored] : config.streams) names.push_back(name);
+  return choose_stream(names, asked);
 }
 
 }  // namespace headrace::server::config

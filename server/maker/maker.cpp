@@ -32,12 +32,6 @@ void log_warnings() {
   });
 }
 
-Result<std::string> choose(const config::Config& config, const std::string& asked) {
-  std::vector<std::string> names;
-  for (const auto& [name, stream] : config.streams) names.push_back(name);
-  return config::choose_stream(names, asked);
-}
-
 /// Leaves only what concerns the rows of one stream.
 void reduce_to(config::Config& config, const std::string& name) {
   std::erase_if(config.streams, [&](const auto& stream) { return stream.first != name; });
@@ -110,7 +104,7 @@ Result<Maker> Maker::open(const std::string& file, const MakerOptions& options) 
   }
   auto config = config::load(file, flags);
   if (!config) return fail(std::move(config.error()));
-  const auto name = choose(*config, options.stream);
+  const auto name = config::choose_stream(*config, options.stream);
   if (!name) return fail(name.error());
   if (config->sources.at(config->streams.at(*name).source).feed() != nullptr)
     return fail(ErrorCode::kInvalidArgument,

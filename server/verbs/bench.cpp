@@ -153,9 +153,7 @@ int bench(const BenchArguments& arguments) {
   auto config = arguments.config.load();
   if (!config) return report(config.error());
   reserve_stop_signals();
-  std::vector<std::string> names;
-  for (const auto& [name, ignored] : config->streams) names.push_back(name);
-  const auto stream = config::choose_stream(names, arguments.stream);
+  const auto stream = config::choose_stream(*config, arguments.stream);
   if (!stream) return report(stream.error());
   // A separate server for the bench: its own directory, one stream, no HTTP port, as many lanes as clients.
   const auto folder = ScratchFolder::make("headrace-bench-");
