@@ -1,4 +1,4 @@
-"""The Maker: a stream's batches, made in this process."""
+"""The Maker: makes a stream's batches in this process."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ _MOST_POSITION = 2**63 - 1
 
 
 class Maker:
-    """Makes the batches of a stream in this process, without a server. They have the bytes that a server with the same configuration and
-    data hands out, and the same form as the batches of a Loader: the fields, and the attributes `sample_index`, `valid` and `replaced`.
+    """Makes the batches of a stream in this process, without a server. They are byte-identical to those of a server with the same
+    configuration and data. They have the same form as a Loader's: the fields, and the attributes `sample_index`, `valid` and `replaced`.
 
-    config   the YAML file that `headrace serve` would get; the environment's HEADRACE_ variables apply. Its keys `server`, `ring`, `sharing`
-             and `io.read_ahead` have no effect
-    stream   the stream's name. A stream that is fed from outside is refused
-    threads  of each call. They do not hold the GIL; the calling thread waits for them and for signals
-    set      configuration values by dotted path, such as {"streams.train.batch_size": 32}
+    config   a YAML file as for `headrace serve`; the environment's HEADRACE_ variables override it. The keys `server`, `ring`, `sharing` and
+             `io.read_ahead` have no effect
+    stream   the stream's name. A stream with a feed is refused
+    threads  the number of threads that each call uses, without the GIL. The calling thread waits for them and handles signals
+    set      configuration values by dotted path, such as {"streams.train.batch_size": 32}, which override the file and the environment
     output   "numpy", "torch", "jax", or "dlpack" for any other framework's from_dlpack. None: torch if the process has imported it already,
              else numpy
     batch    "tuple" or "dict"
     meta     True: each batch contains its row arrays (valid, sample_index, replaced), which are always its attributes
 
-    Any number of threads may use a Maker at the same time, and a forked child may use its parent's, if no call was running at the fork.
-    Images of a stream with `device: gpu` are finished here.
+    A Maker is thread-safe. A forked child can use its parent's Maker if no call was running at the fork. The CPU also runs the transforms of
+    `device: gpu`.
 
-    Raises ConfigInvalid, NoSuchStream, DatasetInvalid, InvalidArgument, or Error with the code TRANSIENT_IO. Ctrl-C ends the wait for a
-    remote source.
+    Raises ConfigInvalid, NoSuchStream, DatasetInvalid, InvalidArgument, or Error with the code TRANSIENT_IO. Ctrl-C ends the
+    constructor while it waits for a remote source.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Maker:
         return self._maker.length(whole("world_size", world_size, 1))
 
     def rows(self, epoch: int, first: int, count: int) -> TupleBatch | DictBatch:
-        """The rows of positions `first` to `first + count - 1` of an epoch, in its order: those that `headrace sample --index` shows. Arrays
+        """The rows at positions `first` to `first + count - 1` of an epoch, in its order, as `headrace sample --index` shows them. Arrays
         have the shape (count, ...), a ragged field's offsets (count + 1,). The batch's `number` is 0.
 
         Raises InvalidArgument if the epoch does not have these positions, and the errors of batch().
@@ -84,11 +84,11 @@ class Maker:
         return self._assemble(made)
 
     def batch(self, epoch: int, k: int, world_size: int = 1, rank: int = 0) -> TupleBatch | DictBatch:
-        """Batch `k` of an epoch (from 0) as rank `rank` of `world_size` receives it, if the epoch begins at its start. A broadcast stream
-        ignores `world_size` and `rank`. Arrays have the shape (rows, ...), where rows is the stream's batch size, or less for the last batch.
+        """Batch `k` (from 0) of rank `rank` of `world_size`, in an epoch that is read from its start. A broadcast stream ignores
+        `world_size` and `rank`. Arrays have the shape (rows, ...), where rows is the stream's batch size, or less for the last batch.
 
         Raises InvalidArgument if there is no such batch or rank; TooManyBadSamples, DatasetInvalid, or Error with the code BAD_SAMPLE or
-        TRANSIENT_IO where a server's stream would stop; NotEnoughMemory. Ctrl-C ends the call.
+        TRANSIENT_IO if the stream would stop in a server; NotEnoughMemory. Ctrl-C ends the call after the rows in progress.
         """
         world_size = whole("world_size", world_size, 1)
         made = self._maker.batch(

@@ -22,7 +22,7 @@ namespace headrace::server::exec {
 struct FillRules {
   const SampleMaker& maker;
   Failure& failure;         ///< an error ends all jobs that share it
-  std::uint32_t slice = 1;  ///< rows that a worker claims at once; even where rows are mixed
+  std::uint32_t slice = 1;  ///< rows that a worker claims at once; an even number if rows are mixed
   bool streamed = false;    ///< see Stream::streamed()
 };
 
@@ -74,7 +74,7 @@ struct FillJob {
   const publish::BatchKey key;
   const sampler::BatchRows rows;
   const sampler::EpochOrder order;
-  const std::uint32_t slice;  ///< even where rows are mixed
+  const std::uint32_t slice;  ///< an even number if rows are mixed
   /// Rows by which the first slice is shorter: slices begin with pairs that are mixed.
   const std::uint32_t lead;
   const std::vector<std::uint64_t> samples;

@@ -1,4 +1,4 @@
-"""headrace.Maker makes in this process what a server hands out: for every file of configs/, and with errors that have names."""
+"""A headrace.Maker makes the batches that a server hands out, for every file of configs/. Its errors are named."""
 
 from __future__ import annotations
 
@@ -67,11 +67,11 @@ def compare(address: str, file: Path, changes: dict[str, object]) -> int:
 
 
 class Compared(Exception):
-    """Ends the run of an example, whose first server was compared."""
+    """Ends the run of an example after the comparison with its first server."""
 
 
 class ComparedExample(Example):
-    """Compares the server with Makers before the example's clients come."""
+    """Compares the server with Makers before the example's clients connect."""
 
     @contextmanager
     def served(self, **changed: object) -> Iterator[str]:
@@ -85,12 +85,12 @@ class ComparedExample(Example):
 
 
 @pytest.mark.parametrize("name", sorted(set(RUNS) - {"feed"}))
-def test_it_makes_the_batches_of_every_example(name: str, tmp_path: Path) -> None:
+def test_batches_of_every_example_equal_the_servers(name: str, tmp_path: Path) -> None:
     with pytest.raises(Compared):
         RUNS[name](ComparedExample(name, tmp_path))
 
 
-def test_a_stream_that_is_fed_is_refused() -> None:
+def test_a_stream_with_a_feed_is_refused() -> None:
     with pytest.raises(headrace.errors.InvalidArgument, match="stream `train` is fed from outside"):
         headrace.Maker(CONFIGS / "feed.yaml", "train")
 
@@ -111,7 +111,7 @@ def config(tmp_path: Path) -> Path:
     return file
 
 
-def test_rows_are_those_of_the_batches(config: Path) -> None:
+def test_rows_equal_those_of_the_batches(config: Path) -> None:
     maker = headrace.Maker(config, "train", threads=2)
     images, labels = epoch = maker.rows(3, 0, 60)
     assert images.shape == (60, 3, 64, 64) and images.dtype == np.uint8 and labels.shape == (60,) and images.flags.writeable
@@ -125,7 +125,7 @@ def test_rows_are_those_of_the_batches(config: Path) -> None:
     assert repr(maker) == "Maker(stream='train', samples=60, batch_size=8)"
 
 
-def test_rows_are_those_that_sample_shows(config: Path) -> None:
+def test_rows_equal_those_that_sample_shows(config: Path) -> None:
     maker = headrace.Maker(config, "train", batch="dict", meta=True)
     with headrace.serve(config) as server:
         for index in (0, 31, 59):
@@ -134,7 +134,7 @@ def test_rows_are_those_that_sample_shows(config: Path) -> None:
             assert rows["sample_index"].tolist() == [shown.sample_index] and rows["label"].tolist() == [shown.label]
 
 
-def test_it_releases_the_gil_and_threads_share_it(config: Path) -> None:
+def test_calls_in_several_threads_release_the_gil(config: Path) -> None:
     maker = headrace.Maker(config, "train", set={"sources.photos.io.delay": "5ms"})  # an epoch takes more than 0.3 s
     made: list[Any] = []
     threads = [threading.Thread(target=lambda: made.append(maker.rows(0, 0, 60))) for _ in range(2)]
@@ -148,7 +148,7 @@ def test_it_releases_the_gil_and_threads_share_it(config: Path) -> None:
     np.testing.assert_array_equal(made[0][0], made[1][0])
 
 
-def test_threads_divide_a_batch(config: Path) -> None:
+def test_threads_divide_a_batch_among_themselves(config: Path) -> None:
     took = []
     for threads in (1, 8):
         maker = headrace.Maker(config, "train", threads=threads, set={"sources.photos.io.delay": "50ms"})
@@ -159,7 +159,7 @@ def test_threads_divide_a_batch(config: Path) -> None:
 
 
 class Rang(Exception):
-    """What the handler of SIGALRM raises."""
+    """Raised by the handler of SIGALRM."""
 
 
 def test_a_signal_ends_a_call(config: Path) -> None:
@@ -194,7 +194,7 @@ def far(image_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         yield server
 
 
-def test_ctrl_c_ends_the_opening_of_a_source_that_does_not_answer(far: FarServer, tmp_path: Path) -> None:
+def test_ctrl_c_ends_the_constructor_while_a_remote_source_stalls(far: FarServer, tmp_path: Path) -> None:
     far.stall.set()
     pressed: list[float] = []
 
@@ -223,13 +223,13 @@ def fork(check: Callable[[], bool]) -> int:
     return child
 
 
-def test_a_forked_child_uses_it(config: Path) -> None:
+def test_a_forked_child_can_use_its_parents_maker(config: Path) -> None:
     maker = headrace.Maker(config, "train", threads=2)
     expected = maker.batch(0, 1)[0].tobytes()
     assert os.waitpid(fork(lambda: maker.batch(0, 1)[0].tobytes() == expected), 0)[1] == 0
 
 
-def test_forked_children_have_their_own_connections(far: FarServer, tmp_path: Path) -> None:
+def test_forked_children_open_their_own_connections(far: FarServer, tmp_path: Path) -> None:
     maker = headrace.Maker(tmp_path / "far.yaml", "train")
 
     def epoch() -> list[bytes]:
@@ -244,7 +244,7 @@ def test_forked_children_have_their_own_connections(far: FarServer, tmp_path: Pa
     assert [os.waitpid(child, 0)[1] for child in children] == [0, 0, 0]
 
 
-def test_batches_outlive_it(config: Path) -> None:
+def test_batches_outlive_their_maker(config: Path) -> None:
     maker = headrace.Maker(config, "train")
     images, _ = maker.batch(0, 0)
     before = images.copy()
@@ -253,13 +253,13 @@ def test_batches_outlive_it(config: Path) -> None:
     images[:] = 0
 
 
-def test_torch_gets_tensors(config: Path) -> None:
+def test_output_torch_gives_tensors(config: Path) -> None:
     torch = pytest.importorskip("torch")
     image, label = headrace.Maker(config, "train", output="torch").batch(0, 0)
     assert image.shape == (8, 3, 64, 64) and label.dtype == torch.int64
 
 
-def test_environment_and_set_change_it(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_and_set_override_the_configuration(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADRACE_STREAMS__TRAIN__BATCH_SIZE", "5")
     assert headrace.Maker(config, "train").length() == 12
     assert headrace.Maker(config, "train", set={"streams.train.batch_size": 4}).length() == 15
@@ -279,13 +279,13 @@ E = headrace.errors
         (lambda m: m.batch(0, 0, 0), E.InvalidArgument, "world_size=0: expected 1 to"),
     ],
 )
-def test_calls_have_errors_with_names(config: Path, call: Any, kind: type[Exception], message: str) -> None:
+def test_calls_refuse_invalid_arguments(config: Path, call: Any, kind: type[Exception], message: str) -> None:
     with pytest.raises(kind) as raised:
         call(headrace.Maker(config, "train"))
     assert message in str(raised.value)
 
 
-def test_only_ranks_of_a_shard_stream_count(config: Path) -> None:
+def test_only_a_shard_stream_checks_ranks(config: Path) -> None:
     maker = headrace.Maker(config, "train")
     assert maker.batch(0, 0, 2, 5)[0].tobytes() == maker.batch(0, 0)[0].tobytes()
     with pytest.raises(E.InvalidArgument, match="rank is 2: expected 0 to 1, because world_size is 2"):
@@ -307,14 +307,14 @@ def test_only_ranks_of_a_shard_stream_count(config: Path) -> None:
         ({"config": 3}, E.InvalidArgument, "config: expected the path of a YAML file, found int"),
     ],
 )
-def test_arguments_have_errors_with_names(config: Path, arguments: dict[str, Any], kind: type[Exception], message: str) -> None:
+def test_the_constructor_refuses_invalid_arguments(config: Path, arguments: dict[str, Any], kind: type[Exception], message: str) -> None:
     given = {"config": config, "stream": "train", **arguments}
     with pytest.raises(kind) as raised:
         headrace.Maker(given.pop("config"), given.pop("stream"), **given)
     assert message in str(raised.value)
 
 
-def test_bad_samples_are_replaced_or_fail_as_in_the_server(config: Path) -> None:
+def test_bad_samples_are_replaced_or_fail_as_in_a_server(config: Path) -> None:
     for number in range(5):
         (config.parent / f"photos/cat/{number:03d}.png").write_text("no image")
     made = headrace.Maker(config, "train").rows(0, 0, 60)
@@ -330,6 +330,6 @@ def test_bad_samples_are_replaced_or_fail_as_in_the_server(config: Path) -> None
         headrace.Maker(config, "train", set={"streams.train.max_bad": 0.01}).rows(0, 0, 60)
 
 
-def test_a_process_without_it_loads_nothing_of_it() -> None:
+def test_the_import_does_not_load_the_servers_libraries() -> None:
     program = "import headrace, sys; assert 'headrace._maker' not in sys.modules; assert 'headrace_server' not in open('/proc/self/maps').read()"
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

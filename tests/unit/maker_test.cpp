@@ -1,4 +1,4 @@
-// A Maker gives the bytes that a server hands out.
+// A Maker makes the batches that a server hands out.
 #include "headrace/maker.h"
 
 #include <gmock/gmock.h>
@@ -37,7 +37,7 @@ std::string content(const BatchView& batch) {
   return all;
 }
 
-class MakerOf : public ::testing::Test {
+class MakerTest : public ::testing::Test {
  protected:
   /// A folder of JPEGs of two classes, and a table with their captions and ages.
   void SetUp() override {
@@ -100,33 +100,33 @@ class MakerOf : public ::testing::Test {
   TempFolder folder_;
 };
 
-TEST_F(MakerOf, BytesMakesTheServersBytes) {
+TEST_F(MakerTest, MakesTheServersBatchesOfRawBytes) {
   expect_equal(
       "sources: { rows: { type: synthetic, count: 100, bytes: 24 } }\n"
       "streams: { train: { source: rows, batch_size: 8 } }\n");
 }
 
-TEST_F(MakerOf, AugmentedImagesMakesTheServersBytes) {
+TEST_F(MakerTest, MakesTheServersBatchesOfAugmentedImages) {
   expect_equal(photos("batch_size: 8, transforms: [random_resized_crop: 24, random_horizontal_flip]"));
 }
 
-TEST_F(MakerOf, NormalizedImagesMakesTheServersBytes) {
+TEST_F(MakerTest, MakesTheServersBatchesOfNormalizedImages) {
   expect_equal(photos(
       "batch_size: 7, last: pad, transforms: [random_crop: {size: 24}, normalize: {mean: [0.5, 0.4, 0.3], "
       "std: [0.2, 0.2, 0.2]}], output: {dtype: float32}"));
 }
 
-TEST_F(MakerOf, MixedImagesMakesTheServersBytes) {
+TEST_F(MakerTest, MakesTheServersBatchesOfMixedImages) {
   expect_equal(
       photos("batch_size: 7, transforms: [center_crop: 24], output: {dtype: float32}, "
              "mix: {mixup: {alpha: 0.4}, cutmix: {alpha: 1.0}, p: 0.8}"));
 }
 
-TEST_F(MakerOf, TextAndValuesMakesTheServersBytes) {
+TEST_F(MakerTest, MakesTheServersBatchesOfTextAndValues) {
   expect_equal(table("batch_size: 8, transforms: [center_crop: 24]"));
 }
 
-TEST_F(MakerOf, DeviceRowsFinishesThemHere) {
+TEST_F(MakerTest, RunsDeviceTransformsOnTheCpu) {
   const std::string train =
       "batch_size: 8, transforms: [random_crop: {size: 24}, random_horizontal_flip], output: {dtype: "
       "float32}";
@@ -137,14 +137,14 @@ TEST_F(MakerOf, DeviceRowsFinishesThemHere) {
   EXPECT_EQ(content(here.batch(1, 0).value()), content(there.batch(1, 0).value()));
 }
 
-TEST_F(MakerOf, RanksMakesWhatEachReceives) {
+TEST_F(MakerTest, MakesTheServersBatchesOfEachRank) {
   for (const char* const last : {"short", "pad", "drop"})
     expect_equal(
         photos("batch_size: 4, delivery: shard, transforms: [center_crop: 24], last: " + std::string(last)),
         3);
 }
 
-TEST_F(MakerOf, ReplacedSamplesReplacesThemAsTheServerDoes) {
+TEST_F(MakerTest, ReplacesBadSamplesAsTheServerDoes) {
   folder_.put("photos/cat/101.jpg", "no image");
   folder_.put("photos/dog/116.jpg", "no image");
   expect_equal(photos("batch_size: 8, transforms: [center_crop: 24]"));
@@ -154,7 +154,7 @@ TEST_F(MakerOf, ReplacedSamplesReplacesThemAsTheServerDoes) {
   EXPECT_EQ(replaced, 2);
 }
 
-TEST_F(MakerOf, RowsAreThoseOfBatches) {
+TEST_F(MakerTest, MakesTheSameRowsAloneAndInBatches) {
   const Maker made =
       maker(table("batch_size: 8, transforms: [random_crop: {size: 24}]"), {.threads = 2}).value();
   const BatchView all = made.rows(3, 0, kSamples).value();
@@ -175,7 +175,7 @@ TEST_F(MakerOf, RowsAreThoseOfBatches) {
   }
 }
 
-TEST_F(MakerOf, AStreamKeepsItsBatchesAfterItsEnd) {
+TEST_F(MakerTest, BatchesOutliveTheMaker) {
   std::optional<Maker> made = maker(photos("batch_size: 8, transforms: [center_crop: 24]")).value();
   BatchView batch = made->batch(0, 1).value();
   const std::string before = content(batch);
@@ -186,7 +186,7 @@ TEST_F(MakerOf, AStreamKeepsItsBatchesAfterItsEnd) {
   EXPECT_NE(batch.field("image").value().writable, nullptr);
 }
 
-TEST_F(MakerOf, AStreamServesManyThreads) {
+TEST_F(MakerTest, CanBeCalledByManyThreads) {
   const Maker made =
       maker(photos("batch_size: 8, transforms: [random_crop: {size: 24}]"), {.threads = 2}).value();
   std::vector<std::string> expected;
@@ -207,7 +207,7 @@ std::string error_of(const Result<T>& result) {
   return result ? "none" : result.error().to_string();
 }
 
-TEST_F(MakerOf, AnyConfigurationNamesItsErrors) {
+TEST_F(MakerTest, ReportsInvalidArgumentsAndConfigurations) {
   const std::string good = photos("batch_size: 8, delivery: shard, transforms: [center_crop: 24]");
   const Maker made = maker(good).value();
   EXPECT_EQ(error_of(made.rows(0, 25, 6)),
@@ -236,7 +236,7 @@ TEST_F(MakerOf, AnyConfigurationNamesItsErrors) {
               HasSubstr("is fed from outside"));
 }
 
-TEST_F(MakerOf, BadSamplesFailsAsTheServerDoes) {
+TEST_F(MakerTest, FailsOnBadSamplesAsTheServerDoes) {
   for (std::uint32_t i = 0; i < 20; ++i)
     folder_.put((i % 2 ? "photos/cat/" : "photos/dog/") + std::to_string(100 + i) + ".jpg", "no image");
   const Maker made = maker(photos("batch_size: 8, transforms: [center_crop: 24]"), {.threads = 2}).value();
@@ -245,14 +245,14 @@ TEST_F(MakerOf, BadSamplesFailsAsTheServerDoes) {
   EXPECT_THAT(error_of(strict.rows(0, 0, kSamples)), HasSubstr("BAD_SAMPLE: stream `train`: "));
 }
 
-TEST_F(MakerOf, AnInterruptedCallEnds) {
+TEST_F(MakerTest, EndsAnInterruptedCall) {
   const std::string config = photos("batch_size: 8, transforms: [center_crop: 24]");
   const Maker made =
       maker(config, {.set = {"sources.photos.io.delay=200ms"}, .interrupt = [] { return true; }}).value();
   EXPECT_EQ(error_of(made.rows(0, 0, kSamples)), "TIMEOUT: stream `train`: interrupted");
 }
 
-TEST_F(MakerOf, AnInterruptEndsOpenWhileARemoteSourceStalls) {
+TEST_F(MakerTest, EndsAnInterruptedOpenOfASourceThatStalls) {
   WebServer web;
   web.put("/train.tar", {.content = std::string(1024, '\0')});
   web.fail_next({.cut = 0, .stall = true}, 100);

@@ -1,6 +1,6 @@
-// The batches of a stream, made in this process: no server, no ring, no waiting. For notebooks, tests, and
-// tasks on machines that have no server (Ray). The bytes are those that a server with the same configuration
-// and data hands out. Link headrace::maker.
+// Makes the batches of a stream in this process, without a server or ring. For notebooks, tests, and tasks on
+// machines without a server (Ray). The batches are byte-identical to those of a server with the same
+// configuration and data. Link headrace::maker.
 //
 //   auto maker = or_throw(headrace::Maker::open("train.yaml", {.stream = "train", .threads = 4}));
 //   headrace::BatchView batch = or_throw(maker.batch(0, 5, 8, 3));  // epoch 0, batch 5 of rank 3 of 8
@@ -26,11 +26,11 @@ namespace headrace {
 
 struct MakerOptions {
   std::string stream = {};            ///< empty: `train`, or the only one
-  std::uint32_t threads = 1;          ///< of each call; 1 to 1024
+  std::uint32_t threads = 1;          ///< that each call uses; 1 to 1024
   std::vector<std::string> set = {};  ///< overrides of the configuration: "streams.train.batch_size=32"
   /// Called about every 50 ms by the calling thread, which then only waits for the others. If it returns
-  /// true, the call fails with kTimeout as soon as the rows in work are made, and open() as soon as it has
-  /// ended the reads of remote sources (Python: signals).
+  /// true, the call fails with kTimeout: after the rows in progress, or in open() after the reads of remote
+  /// sources are canceled. Python checks for signals here.
   std::function<bool()> interrupt = {};
 };
 
@@ -38,7 +38,7 @@ class [[gnu::visibility("default")]] Maker {
  public:
   /// Reads a configuration as the server does, with the environment's HEADRACE_ variables, and opens the
   /// stream's source. Of the configuration, `server`, `ring`, `sharing` and `io.read_ahead` have no effect;
-  /// caches have. Rows that a device would finish (`device: gpu`) are finished here.
+  /// caches have. The CPU also runs the transforms of `device: gpu`.
   /// kConfigInvalid; kNoSuchStream; kDatasetInvalid; kTransientIo; kInvalidArgument: the stream is fed from
   /// outside, or an option is out of range; kTimeout: interrupted.
   static Result<Maker> open(const std::string& config, const MakerOptions& options = {});
@@ -46,21 +46,22 @@ class [[gnu::visibility("default")]] Maker {
   Maker& operator=(Maker&&) noexcept;
   ~Maker();  ///< batches stay readable
 
-  /// As the server describes the stream, with the same fingerprint.
+  /// The stream as a server describes it, with the same fingerprint.
   [[nodiscard]] const StreamInfo& info() const;
-  /// Batches of an epoch for each of `world_size` ranks, which a broadcast stream ignores. kInvalidArgument:
-  /// world_size is 0.
+  /// The number of batches that each of `world_size` ranks receives in an epoch. A broadcast stream ignores
+  /// world_size. kInvalidArgument: world_size is 0.
   [[nodiscard]] Result<std::uint64_t> length(std::uint32_t world_size = 1) const;
 
-  /// The rows of positions first .. first + count - 1 of an epoch, all of them valid; their batch() is 0.
+  /// The rows at positions first to first + count - 1 of an epoch, all of them valid; their batch() is 0.
   /// kInvalidArgument: the epoch does not have these positions.
   Result<BatchView> rows(std::uint64_t epoch, std::uint64_t first, std::uint32_t count) const;
-  /// What rank `rank` of `world_size` receives as its batch `batch` of an epoch that begins at its start. A
+  /// Batch `batch` (from 0) of rank `rank` of `world_size`, in an epoch that is read from its start. A
   /// broadcast stream ignores world_size and rank, because each client receives all batches.
   /// kInvalidArgument: there is no such batch or rank.
   ///
-  /// Both: the view is private memory, and is not a lease. kTooManyBadSamples, kBadSample, kDatasetInvalid,
-  /// kTransientIo: what would stop the stream in a server; kNotEnoughMemory; kTimeout: interrupted.
+  /// Both: the view refers to private memory and is not a lease. kTooManyBadSamples, kBadSample,
+  /// kDatasetInvalid, kTransientIo: the stream would stop in a server. kNotEnoughMemory. kTimeout:
+  /// interrupted.
   Result<BatchView> batch(std::uint64_t epoch, std::uint64_t batch, std::uint32_t world_size = 1,
                           std::uint32_t rank = 0) const;
 

@@ -37,9 +37,7 @@ struct Stage {
   }
 };
 
-/// Those of one row. At the beginning of a block of this size, the few stages of a chain do not lie across
-/// two pages: a row of CIFAR took 6% longer where the allocator happened to put a crop across two. (To align
-/// Stage itself makes a row of MNIST 7% slower.)
+/// The stages of one row, in a block aligned to 512 bytes, so that a short chain does not span two pages.
 using Stages = std::vector<Stage, boost::alignment::aligned_allocator<Stage, 512>>;
 
 /// Fills `stages`, whose memory is reused, with at least one.
