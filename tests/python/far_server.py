@@ -79,6 +79,7 @@ class FarServer(ThreadingHTTPServer):
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # else a body waits until the client acknowledges the head
     server: FarServer
 
     def setup(self) -> None:
