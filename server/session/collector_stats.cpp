@@ -1,6 +1,7 @@
 // The statistics as JSON: for `headrace stats` and `ls`, and for clients that ask why they wait.
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -26,6 +27,32 @@ std::uint64_t memory_available() {
   if ((before == 0 || now - before > kSecond) && read_ns.compare_exchange_strong(before, now))
     bytes = ring::memory_headroom().bytes;
   return bytes;
+}
+
+/// `streams`: the JSON of all streams.
+nlohmann::json figures_of(const WatchedGroup& watched, const nlohmann::json& streams) {
+  std::uint64_t decoded = 0, granted = 0;
+  for (const std::string& name : watched.group.streams) {
+    decoded += streams.at(name).at("decoded").get<std::uint64_t>();
+    granted += streams.at(name).at("granted").get<std::uint64_t>();
+  }
+  nlohmann::json out{{"streams", watched.group.streams},
+                     {"decoded", decoded},
+                     {"granted", granted},
+                     {"sharing_factor", nullptr},
+                     {"decoded_in_30_s", nullptr},
+                     {"granted_in_30_s", nullptr},
+                     {"decoded_again_in_30_s", nullptr},
+                     {"interval_ended_seconds_ago", nullptr}};
+  if (decoded > 0) out["sharing_factor"] = static_cast<double>(granted) / static_cast<double>(decoded);
+  if (const auto interval = watched.watch.last_interval()) {
+    const std::uint64_t now = ring::monotonic_ns();
+    out["decoded_in_30_s"] = interval->decoded;
+    out["granted_in_30_s"] = interval->granted;
+    out["decoded_again_in_30_s"] = interval->again;
+    out["interval_ended_seconds_ago"] = static_cast<double>(now - std::min(now, interval->end_ns)) * 1e-9;
+  }
+  return out;
 }
 
 }  // namespace
@@ -110,11 +137,7 @@ nlohmann::json Collector::stats() const {
   }
   nlohmann::json sharing = nlohmann::json::array();
   for (const auto& group : sharing_) {
-    const SharingWatch::Interval interval = group->watch.last_interval();
-    sharing.push_back({{"streams", group->group.streams},
-                       {"decoded_in_30_s", interval.decoded},
-                       {"granted_in_30_s", interval.granted},
-                       {"decoded_again_in_30_s", interval.again}});
+    sharing.push_back(figures_of(*group, streams));
   }
   return {{"version", kVersion},
           {"sharing", std::move(sharing)},

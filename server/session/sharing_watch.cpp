@@ -33,7 +33,7 @@ SharingWatch::SharingWatch(const std::vector<std::string>& streams, bool broadca
     : streams_(fmt::format("stream{} `{}`", streams.size() == 1 ? "" : "s", fmt::join(streams, "`, `"))),
       can_wait_(broadcast && streams.size() == 1) {}
 
-SharingWatch::Interval SharingWatch::last_interval() const {
+std::optional<SharingWatch::Interval> SharingWatch::last_interval() const {
   const std::scoped_lock lock(mutex_);
   return interval_;
 }
@@ -72,17 +72,18 @@ std::optional<std::string> SharingWatch::check(std::uint64_t now_ns, const Figur
       granted.size() == previous_.size() &&
       std::equal(granted.begin(), granted.end(), previous_.begin(),
                  [](const auto& a, const auto& b) { return a.first == b.first && a.second >= b.second; });
-  const bool over = same_jobs && now_ns - since_ns_ >= kIntervalNs;
+  const bool over = same_jobs && !granted.empty() && now_ns - since_ns_ >= kIntervalNs;
   previous_ = granted;
   if (same_jobs && !over) return std::nullopt;
 
   std::optional<std::string> warning;
   warned_ = warned_ && same_jobs;
-  interval_ = {};
   if (over) {
+    Interval& interval = interval_.emplace();
+    interval.end_ns = now_ns;
     std::uint64_t most = 0;
     for (const auto& [name, count] : granted) {
-      interval_.granted += count - granted_[name];
+      interval.granted += count - granted_[name];
       most = std::max(most, count - granted_[name]);
     }
     const auto active = std::count_if(granted.begin(), granted.end(), [&](const auto& job) {
@@ -92,10 +93,10 @@ std::optional<std::string> SharingWatch::check(std::uint64_t now_ns, const Figur
     const std::uint64_t decoded = figures.decoded - std::min(figures.decoded, decoded_);
     const bool could_share = active >= 2 && most >= kFewest;
     const bool wasteful = could_share && static_cast<double>(decoded) > kTooMuch * static_cast<double>(most);
-    interval_.decoded = decoded;
-    if (could_share) interval_.again = decoded - std::min(decoded, most + (wasteful ? 0 : figures.ahead));
-    total_.decoded += interval_.decoded;
-    total_.again += interval_.again;
+    interval.decoded = decoded;
+    if (could_share) interval.again = decoded - std::min(decoded, most + (wasteful ? 0 : figures.ahead));
+    total_.decoded += interval.decoded;
+    total_.again += interval.again;
     if (wasteful && !warned_) {
       const auto furthest =
           std::max_element(figures.jobs.begin(), figures.jobs.end(),

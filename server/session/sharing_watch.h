@@ -44,13 +44,16 @@ class SharingWatch {
   /// job received. Warns again only after an interval without the problem.
   std::optional<std::string> check(std::uint64_t now_ns, const Figures& figures);
 
-  /// Samples of the last complete 30 s; zero if the set of jobs changed.
+  /// Samples of an interval of 30 s in which the same jobs, at least one, were attached.
   struct Interval {
+    std::uint64_t end_ns = 0;
     std::uint64_t decoded = 0;
     std::uint64_t granted = 0;  ///< to all jobs together
-    std::uint64_t again = 0;    ///< decoded again because the jobs are too far apart
+    std::uint64_t again = 0;    ///< decoded beyond what the busiest job received
   };
-  [[nodiscard]] Interval last_interval() const;
+  /// The last complete one; nullopt before the first. A job that comes or goes begins a new interval, and
+  /// leaves this one as it is.
+  [[nodiscard]] std::optional<Interval> last_interval() const;
   struct Total {
     std::uint64_t decoded = 0, again = 0;
   };
@@ -64,7 +67,7 @@ class SharingWatch {
   std::string streams_;
   const bool can_wait_;       ///< with sharing.on_lag: wait
   mutable std::mutex mutex_;  ///< guards all members below
-  Interval interval_;
+  std::optional<Interval> interval_;
   Total total_;
   std::deque<std::pair<std::uint64_t, std::uint64_t>> path_;  ///< of the foremost job: time and row
   std::uint64_t begin_row_ = 0;  ///< the first row that the foremost job needed, as far as it is known

@@ -85,26 +85,12 @@ void add_sharing_factors(json& now) {
   for (json& stream : streams)
     stream["sharing_factor"] =
         sharing_factor(stream.at("granted").get<double>(), stream.at("decoded").get<double>());
-  for (json& group : now.at("sharing")) {
-    const auto [decoded, granted] = samples_of(group, streams);
-    group["granted"] = granted;
-    group["decoded"] = decoded;
-    group["sharing_factor"] = sharing_factor(static_cast<double>(granted), static_cast<double>(decoded));
-    for (const json& name : group.at("streams")) streams.at(name)["sharing_factor"] = group["sharing_factor"];
-  }
+  for (const json& group : now.at("sharing"))
+    for (const json& name : group.at("streams"))
+      streams.at(name.get<std::string>())["sharing_factor"] = group.at("sharing_factor");
 }
 
 }  // namespace
-
-SharedSamples samples_of(const json& group, const json& streams) {
-  SharedSamples sum;
-  for (const json& name : group.at("streams")) {
-    const json& stream = streams.at(name.get<std::string>());
-    sum.decoded += stream.value("decoded", std::uint64_t{0});
-    sum.granted += stream.value("granted", std::uint64_t{0});
-  }
-  return sum;
-}
 
 json report(json now, std::uint64_t now_ns, const History::Entries& past) {
   const double workers = now.at("workers").get<double>();

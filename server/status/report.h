@@ -8,12 +8,6 @@
 
 namespace headrace::server::status {
 
-struct SharedSamples {
-  std::uint64_t decoded = 0, granted = 0;  ///< since the start
-};
-/// The samples of a group of streams that share rows. `group` and `streams`: of stats.
-SharedSamples samples_of(const nlohmann::json& group, const nlohmann::json& streams);
-
 /// `now`: stats (session/collector_stats.cpp). `past`: the stats of the last minute, oldest first. Adds the
 /// keys that configs/status.md lists. The rates of a stream cover the time since its clients last changed, at
 /// most a minute.

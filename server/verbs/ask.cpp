@@ -16,7 +16,6 @@
 #include "server/config/choose_stream.h"
 #include "server/exec/stream_status.h"
 #include "server/log/sink.h"
-#include "server/status/report.h"
 #include "server/verbs/question.h"
 #include "server/verbs/verbs.h"
 
@@ -84,10 +83,10 @@ std::string sharing_factor(std::uint64_t decoded, std::uint64_t granted) {
 }
 
 /// Prints the samples decoded and granted by streams that share rows, and the sharing factor, since the start
-/// and in the last 30 s.
+/// and in the last 30 s in which no client came or went.
 void print_sharing(const nlohmann::json& group, const nlohmann::json& all) {
   const auto streams = group.value("streams", std::vector<std::string>());
-  const auto [decoded, granted] = status::samples_of(group, all);
+  const std::uint64_t decoded = count(group, "decoded"), granted = count(group, "granted");
   if (granted == 0) return;
   std::uint64_t window_bytes = 0;
   for (const std::string& name : streams)
@@ -95,10 +94,11 @@ void print_sharing(const nlohmann::json& group, const nlohmann::json& all) {
   fmt::print("stream{} {}: {} samples decoded, {} granted to clients{}; rows kept for others: {}\n",
              streams.size() == 1 ? "" : "s", fmt::join(streams, ", "), decoded, granted,
              sharing_factor(decoded, granted), human_bytes(window_bytes));
-  if (count(group, "granted_in_30_s") == 0) return;
+  const auto ago = group.find("interval_ended_seconds_ago");
+  if (ago == group.end() || !ago->is_number() || count(group, "granted_in_30_s") == 0) return;
   const std::uint64_t again = count(group, "decoded_again_in_30_s");
-  fmt::print("  in the last 30 s: {} decoded, {} granted{}{}\n", count(group, "decoded_in_30_s"),
-             count(group, "granted_in_30_s"),
+  fmt::print("  in the 30 s until {:.0f} s ago: {} decoded, {} granted{}{}\n", ago->get<double>(),
+             count(group, "decoded_in_30_s"), count(group, "granted_in_30_s"),
              sharing_factor(count(group, "decoded_in_30_s"), count(group, "granted_in_30_s")),
              again == 0 ? "" : fmt::format("; {} decoded again because clients are too far apart", again));
 }

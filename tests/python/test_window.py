@@ -81,6 +81,10 @@ def test_a_late_trainer_gets_the_rows_that_are_made_from_then_on(start_server: A
     assert after["granted"] >= 8 * EPOCH
     listed = run("ls", "--address", str(server.address))
     assert "sharing factor 1." in listed
+    (group,) = headrace.stats(server.address)["sharing"]
+    assert group["streams"] == ["train"] and group["sharing_factor"] == group["granted"] / group["decoded"]
+    assert (group["decoded"], group["granted"]) == (after["decoded"], after["granted"])
+    assert group["decoded_in_30_s"] is group["interval_ended_seconds_ago"] is None, "no client stayed for 30 s"
 
 
 TRAIN = """

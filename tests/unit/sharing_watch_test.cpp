@@ -31,8 +31,8 @@ class TwoJobs {
   }
   SharingWatch::Figures& figures() { return figures_; }
   [[nodiscard]] int warnings() const { return warnings_; }
-  [[nodiscard]] std::uint64_t decoded_again() const { return watch_.last_interval().again; }
-  [[nodiscard]] SharingWatch::Interval last() const { return watch_.last_interval(); }
+  [[nodiscard]] std::optional<SharingWatch::Interval> last() const { return watch_.last_interval(); }
+  [[nodiscard]] std::uint64_t decoded_again() const { return last().value().again; }
   [[nodiscard]] SharingWatch::Total total() const { return watch_.total(); }
 
  private:
@@ -70,22 +70,42 @@ TEST(SharingWatch, WarnsOnceWhenJobsAreTooFarApart) {
 TEST(SharingWatch, TellsWhatTheSkewOfTheLast30SecondsCost) {
   TwoJobs jobs;
   jobs.run(20, 200);
-  EXPECT_EQ(jobs.decoded_again(), 0U) << "not known yet";
+  EXPECT_FALSE(jobs.last()) << "not known yet";
   jobs.run(20, 200);
   EXPECT_EQ(jobs.decoded_again(), 3000U);
-  EXPECT_EQ(jobs.last().decoded, 6000U);
-  EXPECT_EQ(jobs.last().granted, 6000U);
+  EXPECT_EQ(jobs.last()->decoded, 6000U);
+  EXPECT_EQ(jobs.last()->granted, 6000U);
   jobs.run(60, 100);
   EXPECT_EQ(jobs.decoded_again(), 0U);
   jobs.run(60, 100, 0);
   EXPECT_EQ(jobs.decoded_again(), 0U) << "a single active job";
   jobs.run(60, 200);
   EXPECT_EQ(jobs.decoded_again(), 3000U);
-  jobs.figures().jobs[1].granted = 0;
-  jobs.run(1, 200);
-  EXPECT_EQ(jobs.decoded_again(), 0U) << "another set of jobs";
   EXPECT_GE(jobs.total().again, 6000U);
   EXPECT_LT(jobs.total().again, jobs.total().decoded);
+}
+
+TEST(SharingWatch, KeepsTheLastIntervalWhileJobsComeAndGo) {
+  TwoJobs jobs;
+  jobs.run(40, 200);
+  const auto before = jobs.last();
+  ASSERT_TRUE(before);
+  EXPECT_EQ(before->end_ns, 31 * kSecond);
+  for (int i = 0; i < 10; ++i) {
+    jobs.figures().jobs[1].granted = 0;  // it was restarted
+    jobs.run(20, 100);
+    ASSERT_TRUE(jobs.last());
+    EXPECT_EQ(jobs.last()->end_ns, before->end_ns);
+    EXPECT_EQ(jobs.last()->decoded, before->decoded);
+  }
+  jobs.run(20, 100);
+  EXPECT_EQ(jobs.last()->decoded, 3000U) << "both stayed for 30 s";
+}
+
+TEST(SharingWatch, KnowsNoIntervalWithoutJobs) {
+  SharingWatch watch({"train"}, true);
+  for (std::uint64_t second = 1000; second <= 1100; ++second) watch.check(second * kSecond, {});
+  EXPECT_FALSE(watch.last_interval());
 }
 
 TEST(SharingWatch, DoesNotCountSamplesDecodedAheadAsDecodedAgain) {
