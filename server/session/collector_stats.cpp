@@ -108,6 +108,7 @@ nlohmann::json Collector::stats() const {
         {"blocked_seconds", static_cast<double>(s.blocked_ns) * 1e-9},
         {"leases_reclaimed", s.figures.leases_reclaimed},
         {"detachments", s.figures.detachments},
+        {"max_lag", s.max_lag},
         {"ring_bytes", s.ring_bytes},
         {"decoded_cache_bytes",
          s.decoded_cache_bytes ? nlohmann::json(*s.decoded_cache_bytes) : nlohmann::json()},

@@ -38,6 +38,7 @@ StreamSnapshot snapshot_of(const exec::Engine& engine, std::size_t index, const 
   if (const exec::RowWindow* const window = stream.maker().window())
     seen.window_bytes = window->used(), seen.window_refused = window->refused();
   seen.waits = stream.sharing().broadcast && !stream.sharing().detach;
+  seen.max_lag = stream.sharing().max_lag;
   seen.failed = status.failed();
   if (seen.failed) seen.failure = status.failure();
   seen.foremost = status.foremost();

@@ -21,6 +21,7 @@ struct StreamSnapshot {
   std::vector<exec::ClientStatus> clients;
   exec::SampleMaker::BadSamples bad;
   std::vector<std::uint64_t> started;  ///< by rank
+  std::uint32_t max_lag = 0;           ///< sharing.max_lag
   bool waits = false;                  ///< its clients wait for one another (`on_lag: wait`)
   bool failed = false;
   Error failure;

@@ -51,19 +51,37 @@ void print_reason(const nlohmann::json& stream, const Cursor& due) {
     fmt::print("    {}\n", log::escaped(reason));
 }
 
-/// Prints a stream's clients.
-void print_clients(const nlohmann::json& stream) {
+/// " (`a` of stream `train`)", for a client of stream `name`: one of the streams that share rows with it and
+/// that is not behind. Empty: there is none.
+std::string foremost_for(const std::string& name, const nlohmann::json& stats) {
+  std::vector<std::string> streams{name};
+  for (const nlohmann::json& group : stats.value("sharing", nlohmann::json::array()))
+    if (const auto shared = group.value("streams", std::vector<std::string>());
+        std::find(shared.begin(), shared.end(), name) != shared.end())
+      streams.insert(streams.end(), shared.begin(), shared.end());  // first, this stream's own clients
+  for (const std::string& other : streams)
+    for (const nlohmann::json& client : stats.at("streams").at(other).at("clients"))
+      if (count(client, "sharing_lag") == 0)
+        return fmt::format(" (`{}`{})", log::escaped(client.value("client", std::string())),
+                           other == name ? "" : fmt::format(" of stream `{}`", other));
+  return {};
+}
+
+/// Prints the clients of stream `name`.
+void print_clients(const std::string& name, const nlohmann::json& stats) {
+  const nlohmann::json stream = streams_in(stats).value(name, nlohmann::json::object());
   const auto clients = stream.value("clients", nlohmann::json::array());
   for (const nlohmann::json& client : clients) {
     const auto next = client.value("next", nlohmann::json::object());
     const std::uint64_t lag = count(client, "sharing_lag");
     fmt::print("  client {}: epoch {}, batch {}", log::escaped(client.value("client", std::string())),
                count(next, "epoch"), count(next, "batch"));
-    if (lag > 0) {
+    if (lag > count(stream, "max_lag")) {  // else they share slots
       const auto seconds = client.value("lag_seconds", nlohmann::json());
-      fmt::print(", {}{} batch{}{} behind the foremost client",
+      fmt::print(", {}{} batch{}{} behind the foremost client{}",
                  lag >= exec::ClientStatus::kMostLag ? "at least " : "", lag, lag == 1 ? "" : "es",
-                 seconds.is_number() ? fmt::format(" ({:.1f} s)", seconds.get<double>()) : "");
+                 seconds.is_number() ? fmt::format(" ({:.1f} s)", seconds.get<double>()) : "",
+                 foremost_for(name, stats));
     }
     if (count(stream, "awaited_clients") > 0 && !client.value("called_next", true))
       fmt::print(", has not called next() yet");
@@ -171,7 +189,7 @@ void add_ls(CLI::App& app, int& exit_code) {
                    const nlohmann::json stream = figures.value(info.name, nlohmann::json::object());
                    if (const auto why = failure_of(stream); !why.empty())
                      fmt::print("  FAILED: {}\n", log::escaped(why));
-                   print_clients(stream);
+                   print_clients(info.name, *stats);
                  }
                  const auto groups = stats->value("sharing", nlohmann::json::array());
                  for (const nlohmann::json& group : groups) print_sharing(group, figures);

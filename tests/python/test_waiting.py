@@ -319,6 +319,7 @@ def test_a_wait_is_counted_and_explained_while_it_lasts(start_server: Any, quiet
         wait_until(waits_on, "a wait that is counted while it lasts")
         listed = subprocess.run(["headrace", "ls", "--address", address], capture_output=True, text=True, check=True).stdout
         assert re.search(r"client fast: .*\n    It waits for client `slow`, \d+ batch(es)? behind \(sharing.on_lag: wait\)", listed), listed
+        assert "behind the foremost client" not in listed, "both share the ring's slots"
         assert not read.done()
         slow.set_epoch(0)
         assert three_epochs(slow) == read.result() == 3 * len(fast)

@@ -150,7 +150,7 @@ def test_a_late_trainer_on_another_stream_is_warned_and_can_join_the_foremost(st
             with pytest.warns(RuntimeWarning, match=r"client `late` begins \d+ batches behind the foremost client"):
                 assert next(iter(late)).epoch == 0
             listed = run("ls", "--address", str(server.address))
-            assert re.search(r"client late: epoch 0, batch \d+, \d+ batches( \(\d+\.\d s\))? behind the foremost client", listed), listed
+            assert re.search(r"client late: epoch 0, batch \d+, \d+ batches( \(\d+\.\d s\))? behind the foremost client \(`first` of stream `train`\)\n", listed), listed
         with headrace.Loader(server.address, stream="floats", join="now") as joined:
             batch = next(iter(joined))
             assert batch.epoch >= 2
@@ -170,7 +170,7 @@ def test_check_and_ls_say_what_is_shared(start_server: Any, basic_config: dict[s
     assert lag["a"] == 0 and lag["b"] > 0
     assert float(metric) >= lag["b"], "the metric is read later, so it cannot be smaller"
     assert "client a: epoch 1, batch" in listed
-    assert re.search(r"client b: epoch 0, batch \d+, \d+ batches \(\d+\.\d s\) behind the foremost client", listed), listed
+    assert re.search(r"client b: epoch 0, batch \d+, \d+ batches \(\d+\.\d s\) behind the foremost client \(`a`\)\n", listed), listed
     checked = run("check", str(server.config))
     assert "streams floats, train share their first 2 transforms: their rows are decoded once" in checked
     assert re.search(r"^  windows: up to [\d.]+ [MG]B$", checked, re.MULTILINE)
