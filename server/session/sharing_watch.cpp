@@ -27,6 +27,14 @@ std::uint64_t received(const SharingWatch::Figures& figures) {
   return std::min(most, *figures.foremost);
 }
 
+/// " to 487.0 MB": a window that holds what `furthest` needs until it is where the foremost job is. Empty:
+/// the window is as large already, or the distance is not known.
+std::string enough(const SharingWatch::Figures& figures, const SharingWatch::Job& furthest) {
+  const std::uint64_t bytes = (furthest.rows_behind + figures.ahead) * figures.row_bytes;
+  if (furthest.behind >= exec::ClientStatus::kMostLag || bytes <= *figures.window_bytes) return {};
+  return " to " + human_bytes(bytes);
+}
+
 }  // namespace
 
 SharingWatch::SharingWatch(const std::vector<std::string>& streams, bool broadcast)
@@ -108,7 +116,7 @@ std::optional<std::string> SharingWatch::check(std::uint64_t now_ns, const Figur
         remedies = "set sharing.window, " + remedies;
       } else if (full) {
         window = fmt::format("; the window ({}) is full", human_bytes(*figures.window_bytes));
-        remedies = "raise sharing.window, " + remedies;
+        remedies = "raise sharing.window" + enough(figures, *furthest) + ", " + remedies;
       }
       if (can_wait_) remedies += ", set sharing.on_lag: wait";
       warning = fmt::format(
@@ -138,6 +146,7 @@ SharingWatch::Figures sharing_figures(const exec::Engine& engine, const assembly
     out.foremost = group.window->foremost();
     out.refused = group.window->refused();
     out.window_bytes = group.window->budget();
+    out.row_bytes = group.window->row_bytes();
   }
   for (std::size_t i = 0; i < engine.stream_count(); ++i) {
     const exec::Stream& stream = engine.stream(i);

@@ -33,6 +33,7 @@ class SharingWatch {
     std::optional<std::uint64_t> foremost;      ///< number of the row that the foremost job needs next
     std::uint64_t refused = 0;                  ///< rows that the window had no room for, so far
     std::optional<std::uint64_t> window_bytes;  ///< nullopt: no rows are kept
+    std::uint64_t row_bytes = 0;                ///< of a row in the window
     std::vector<Job> jobs;                      ///< that are attached
   };
 

@@ -195,6 +195,16 @@ TEST(SharingWatch, NamesAFullWindow) {
       HasSubstr("; the window (5.0 MB) is full. To share more: raise sharing.window, start the jobs"));
 }
 
+TEST(SharingWatch, TellsHowLargeAWindowWouldDo) {
+  TwoJobs jobs;
+  jobs.figures().row_bytes = 100'000;
+  jobs.run(1, 200);
+  jobs.figures().refused = 7;
+  const auto warning = jobs.run(60, 200);
+  ASSERT_TRUE(warning);
+  EXPECT_THAT(*warning, HasSubstr("raise sharing.window to 48.0 MB, start")) << "80 + 400 rows";
+}
+
 TEST(SharingWatch, DoesNotCountIdleJobs) {
   TwoJobs jobs;
   EXPECT_FALSE(jobs.run(300, 200, 0)) << "a single active job cannot share";
