@@ -1,6 +1,7 @@
 #include "server/session/stream_snapshot.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "clientlib/ring/futex.h"
 
@@ -37,8 +38,8 @@ StreamSnapshot snapshot_of(const exec::Engine& engine, std::size_t index, const 
   seen.ring_bytes = stream.ring_bytes();
   if (const exec::RowWindow* const window = stream.maker().window())
     seen.window_bytes = window->used(), seen.window_refused = window->refused();
-  seen.waits = stream.sharing().broadcast && !stream.sharing().detach;
   seen.max_lag = stream.sharing().max_lag;
+  seen.waits = stream.sharing().broadcast && !stream.sharing().detach;
   seen.failed = status.failed();
   if (seen.failed) seen.failure = status.failure();
   seen.foremost = status.foremost();
@@ -56,7 +57,10 @@ std::optional<std::uint64_t> decoded_cache_bytes(const exec::SampleMaker& maker,
   const auto each = exec::kept_bytes(maker.source(), maker.plans(),
                                      static_cast<double>(totals.pixels) / static_cast<double>(decoded));
   if (!each) return std::nullopt;
-  return static_cast<std::uint64_t>(*each * static_cast<double>(maker.source().size()));
+  // A repeated sample is kept once.
+  const std::vector<std::uint64_t> sizes = maker.source().distinct_sizes();
+  const std::uint64_t distinct = std::accumulate(sizes.begin(), sizes.end(), std::uint64_t{0});
+  return static_cast<std::uint64_t>(*each * static_cast<double>(std::min(maker.source().size(), distinct)));
 }
 
 ring::RingWriter::ClientWord words(const exec::ClientStatus& client) {

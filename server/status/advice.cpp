@@ -32,7 +32,7 @@ std::string faster_decoding(const Resources& server) {
   std::string text = fmt::format("{}, or pack the dataset as tiles (`headrace pack`)", more_cpus(server));
   if (server.decoded_cache)
     text += fmt::format("; a cache of all decoded images would need {}, and {} are available",
-                        size_in_yaml(*server.decoded_cache), human_bytes(server.memory_available));
+                        human_bytes(*server.decoded_cache), human_bytes(server.memory_available));
   return text;
 }
 

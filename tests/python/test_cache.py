@@ -138,6 +138,16 @@ def test_check_counts_the_caches_and_says_how_far_they_reach(image_folder: Path,
     assert "reading ahead 30.00 TB" in done.stderr
 
 
+def test_the_size_of_a_cache_counts_a_repeated_sample_once(start_server: ServerFactory, basic_config: dict[str, Any]) -> None:
+    basic_config["sources"]["thrice"] = {"type": "repeat", "of": "images", "times": 3}
+    basic_config["streams"]["thrice"] = {"extends": "train", "source": "thrice"}
+    address = start_server(basic_config).address
+    for stream in ("train", "thrice"):
+        epochs(address, stream, 1)
+    streams = headrace.stats(address)["streams"]
+    assert streams["thrice"]["decoded_cache_bytes"] == pytest.approx(streams["train"]["decoded_cache_bytes"], rel=0.1)
+
+
 @pytest.mark.parametrize(
     ("kind", "own"),
     [

@@ -87,7 +87,7 @@ TEST(Findings, ACacheOfDecodedImagesIsProposedWithItsSize) {
               HasSubstr("or keep decoded images in memory: the source's `cache: {decoded: 2.2GB}` fits into "
                         "the 24.00 GB that are available."));
   now["streams"]["train"]["decoded_cache_bytes"] = 770'010'000'000;
-  EXPECT_THAT(said(now, json::object(), 15), HasSubstr("would need 770.1GB, and 24.00 GB are available."));
+  EXPECT_THAT(said(now, json::object(), 15), HasSubstr("would need 770.01 GB, and 24.00 GB are available."));
   now["streams"]["train"]["decoded_cache_bytes"] = 550'000;
   EXPECT_THAT(said(now, json::object(), 15), HasSubstr("`cache: {decoded: 0.1GB}`"));
   now["streams"]["train"]["decoded_cache_bytes"] = 2'140'000'000;
