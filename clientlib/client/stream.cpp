@@ -126,8 +126,9 @@ bool Stream::Impl::warn_of_lag() {
   return warn(
       "behind",
       fmt::format(
-          "stream '{}': client `{}` begins {}{} batches behind the foremost client; the server may decode "
-          "these batches' images again. Start the jobs together (sharing.wait_for), or skip these batches "
+          "stream '{}': client `{}` begins {}{} batches behind the foremost client; the server makes these "
+          "batches again, from the rows that its window (sharing.window) still has. Start the jobs together "
+          "(sharing.wait_for), or skip these batches "
           "with join=\"now\"",
           info.name, identity.client, behind >= wire::kMostBehind ? "at least " : "", behind));
 }

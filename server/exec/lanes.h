@@ -45,6 +45,7 @@ struct Lane {
   bool asked = false;  ///< its client has asked for a batch
   bool fenced = false;
   bool failure_announced = false, wait_announced = false;
+  bool reported_late = false;  ///< and has not been detached since
 };
 
 /// For messages.
@@ -151,7 +152,9 @@ class Lanes {
   void report_waits(std::uint64_t lanes);  ///< logs the lanes that begin to wait, each once
   /// Logs by how many batches a new client begins behind the foremost one, if by more than max_lag. Returns
   /// wire::OpenReply::batches_behind.
-  std::uint32_t report_late(const Lane& late, const wire::OpenRequest& request) const;
+  std::uint32_t report_late(Lane& late, const wire::OpenRequest& request) const;
+  /// Logs the first detachment of a client that has not begun far behind, which report_late() has logged.
+  void report_detachment();
   void count_missing_ranks();
   bool free_slots();  ///< false: there was none to free
   void move_in_window(std::uint32_t lane) const;
@@ -172,7 +175,7 @@ class Lanes {
   std::uint32_t open_ = 0, attached_ = 0;    ///< lanes
   std::uint64_t changed_ = 0, to_wake_ = 0;  ///< one bit per lane
   std::uint64_t first_ask_ns_ = 0;           ///< 0: none of this stream's clients has called next()
-  std::uint64_t leases_reclaimed_ = 0, missing_ranks_ = 0, granted_ = 0;
+  std::uint64_t leases_reclaimed_ = 0, missing_ranks_ = 0, granted_ = 0, detachments_seen_ = 0;
   bool draining_ = false, detachment_announced_ = false;
   // reused, to save allocations per batch
   std::vector<publish::Ledger::Order> orders_;

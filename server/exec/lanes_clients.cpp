@@ -171,7 +171,7 @@ ring::RingWriter::Attachment Lanes::attach(std::uint32_t index, ring::Segment le
   return attachment;
 }
 
-std::uint32_t Lanes::report_late(const Lane& late, const wire::OpenRequest& request) const {
+std::uint32_t Lanes::report_late(Lane& late, const wire::OpenRequest& request) const {
   if (supply_.builds_once() || late.reattaches) return 0;
   const sampler::EpochPlan& plan = *late.group->plan;
   const auto first = foremost(late.group);
@@ -187,14 +187,18 @@ std::uint32_t Lanes::report_late(const Lane& late, const wire::OpenRequest& requ
   if (!ahead) return 0;
   const std::uint32_t lag = publish::lag(plan, late.begin, *ahead, ClientStatus::kMostLag);
   if (lag <= near) return 0;
+  late.reported_late = first.has_value();
+  const publish::Position from = publish::position_of(plan, late.begin);
+  const std::uint64_t samples = (ahead->epoch - from.epoch) * info_.samples + ahead->position - from.position;
   const bool chose = request.join != Join::kDefault || request.start || request.resume_server;
   log::log(
       chose ? log::Level::kInfo : log::Level::kWarning,
-      "stream `{}`: client `{}` begins {}{} batches behind {}, so batches that were delivered earlier may "
-      "be decoded again{}",
+      "stream `{}`: client `{}` begins {}{} batches behind {}; the {} samples between them are {} again, "
+      "except those that the window (sharing.window) still has{}",
       info_.name, late.client, lag >= ClientStatus::kMostLag ? "at least " : "", lag,
       first ? fmt::format("`{}`", lanes_[*first].client)
             : "the foremost client of the streams that share its rows",
+      samples, maker_.keeps_decoded() ? "made" : "decoded",
       chose ? "" : "; to skip them, attach with Loader(join=\"now\")");
   return chose ? 0 : lag;
 }
