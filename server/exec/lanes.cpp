@@ -260,12 +260,16 @@ bool Lanes::try_open_gate(std::uint64_t now_ns) {
   const auto waited = std::chrono::nanoseconds(now_ns - first_ask_ns_);
   if (!complete && (own.asked == 0 || waited <= options_.wait_timeout)) return false;
   gate_->open(options_.wait_for);
-  const char* const whose = gate_->stream_count() > 1 ? " of the streams that share rows" : "";
+  std::string which = fmt::format("stream `{}` begins", info_.name);
+  if (gate_->stream_count() > 1)
+    which =
+        fmt::format("stream `{}`, and those that share rows with it and whose wait_for is at most {}, begin",
+                    info_.name, options_.wait_for);
   if (asked >= options_.wait_for) {
-    log::info("stream `{}` begins with {} clients{}", info_.name, asked, whose);
+    log::info("{} with {} clients", which, asked);
   } else if (!supply_.ended_early()) {
-    log::warn("stream `{}` begins with {} of {} clients{}, after {:g} s (sharing.wait_timeout)", info_.name,
-              asked, options_.wait_for, whose, seconds(options_.wait_timeout));
+    log::warn("{} with {} of {} clients, after {:g} s (sharing.wait_timeout)", which, asked,
+              options_.wait_for, seconds(options_.wait_timeout));
   }
   return true;
 }
