@@ -90,11 +90,20 @@ void check_sharing(const StreamConfig& stream, const Json& map, const Reading& r
     if (const Pointer at = Pointer("/sharing") / key; stream.delivery == Delivery::kShard && map.contains(at))
       reading.wrong_key(
           at, "applies only to broadcast streams, because ranks of a shard stream share no slots: remove it");
+  if (stream.delivery == Delivery::kBroadcast && sharing.on_lag == OnLag::kWait)
+    if (const Pointer at("/sharing/patience"); map.contains(at))
+      reading.wrong_key(at,
+                        "applies only with `on_lag: detach`: with `wait`, clients always wait: remove it");
+  if (sharing.wait_for > 1 && sharing.wait_timeout.count() == 0)
+    reading.wrong("sharing/wait_timeout",
+                  fmt::format("0s: no client would wait for the {} clients of wait_for. Raise it, or remove "
+                              "wait_for",
+                              sharing.wait_for));
   if (sharing.max_lag > stream.ring.prefetch)
-    reading.wrong(
-        "sharing/max_lag",
-        fmt::format("{} is more than ring.prefetch, which is {}; a client cannot lag more than what is kept",
-                    sharing.max_lag, stream.ring.prefetch));
+    reading.wrong("sharing/max_lag",
+                  fmt::format("{} is more than ring.prefetch, which is {}: raise ring.prefetch, or lower "
+                              "max_lag",
+                              sharing.max_lag, stream.ring.prefetch));
 }
 
 void check_groups(const PkSampler& sampler, const StreamConfig& stream, const Json& map,

@@ -63,8 +63,9 @@ Description<SharingConfig> SharingConfig::description() {
       "",
       "How clients begin together (wait_for, wait_timeout) and, on a broadcast stream, stay together.",
       {without_default(key("max_lag", &Self::max_lag, integer<std::uint32_t>(1, 1024),
-                           "Broadcast only. Batches that the slowest client may be behind the fastest. "
-                           "Default and upper limit: ring.prefetch.")),
+                           "Broadcast only. Distance in batches from the foremost client up to which a "
+                           "client shares the ring's slots; beyond it, `on_lag` applies. Default and upper "
+                           "limit: ring.prefetch.")),
        key("on_lag", &Self::on_lag, word(words_of(OnLag())),
            "Broadcast only. detach: the slow client gets batches of its own, which are built for it "
            "alone; wait: the others wait for it."),

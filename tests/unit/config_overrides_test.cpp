@@ -126,7 +126,7 @@ TEST(Overrides, NameTheVariableOfAWrongValue) {
   EXPECT_EQ(refused({"HEADRACE_STREAMS__TRAIN__SHARING__MAX_LAG=9"}),
             "HEADRACE_STREAMS__TRAIN__SHARING__MAX_LAG: streams.train.sharing.max_lag: 9 is more than "
             "ring.prefetch, which "
-            "is 4; a client cannot lag more than what is kept");
+            "is 4: raise ring.prefetch, or lower max_lag");
 }
 
 TEST(Overrides, NameTheFlagOfAWrongValue) {
@@ -190,10 +190,9 @@ TEST(Overrides, AreNamedWithAProblemThatTheyMayHaveCaused) {
       "streams: {t: {source: s, sharing: {max_lag: 4}}, other: {source: s}}\n",
       "x.yaml", flags({"streams.t.ring.prefetch=3", "streams.other.seed=1"}), {});
   ASSERT_FALSE(config);
-  EXPECT_EQ(
-      config.error().message,
-      "x.yaml:2:45: streams.t.sharing.max_lag: 4 is more than ring.prefetch, which is 3; a client cannot "
-      "lag more than what is kept (overrides in effect: --set streams.t.ring.prefetch=3)");
+  EXPECT_EQ(config.error().message,
+            "x.yaml:2:45: streams.t.sharing.max_lag: 4 is more than ring.prefetch, which is 3: raise "
+            "ring.prefetch, or lower max_lag (overrides in effect: --set streams.t.ring.prefetch=3)");
 }
 
 TEST(Overrides, FlagsNeedAPathAndAValue) {

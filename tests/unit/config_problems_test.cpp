@@ -106,6 +106,12 @@ std::vector<Wrong> cases() {
       {"LagOfAShard", images("    delivery: shard\n    sharing: {wait_for: 2, on_lag: wait}\n"),
        "x.yaml:7:28: streams.t.sharing.on_lag: applies only to broadcast streams, because ranks of a shard "
        "stream share no slots: remove it"},
+      {"PatienceWithoutDetachment", images("    sharing: {on_lag: wait, patience: 10s}\n"),
+       "x.yaml:6:29: streams.t.sharing.patience: applies only with `on_lag: detach`: with `wait`, clients "
+       "always wait: remove it"},
+      {"WaitForWithoutTime", images("    sharing: {wait_for: 2, wait_timeout: 0s}\n"),
+       "x.yaml:6:42: streams.t.sharing.wait_timeout: 0s: no client would wait for the 2 clients of wait_for. "
+       "Raise it, or remove wait_for"},
       {"DurationWithoutUnit", kNothing + ok + "server: {evict_after: 30}\n",
        "x.yaml:3:23: server.evict_after: 30 is not a duration such as 500ms, 30s or 2m; did you mean "
        "\"30s\"?"},
@@ -246,9 +252,8 @@ std::vector<Wrong> cases() {
        "did you mean "
        "\"float32\"?"},
       {"MaxLag", images("    ring: {prefetch: 2}\n    sharing: {max_lag: 3}\n"),
-       "x.yaml:7:24: streams.t.sharing.max_lag: 3 is more than ring.prefetch, which is 2; a client cannot "
-       "lag more than "
-       "what is kept"},
+       "x.yaml:7:24: streams.t.sharing.max_lag: 3 is more than ring.prefetch, which is 2: raise "
+       "ring.prefetch, or lower max_lag"},
       // transforms
       {"UnknownTransform", with_transforms("      - random_resize_crop: {size: 8}\n"),
        "x.yaml:6:9: streams.t.transforms[0].random_resize_crop: unknown key \"random_resize_crop\"; did you "
