@@ -95,10 +95,23 @@ std::optional<std::uint64_t> given_window(const Group& group) {
   return most;
 }
 
+/// Why streams with these fields share no rows.
+std::string why_unshared(const exec::SampleMaker& maker) {
+  if (maker.keeps_decoded()) return "their source has a `decoded` cache";
+  bool decodes = false;
+  for (const exec::FieldPlan& field : maker.plans()) {
+    if (!field.plan && field.spec.kind != FieldKind::kDense)
+      return fmt::format("field `{}` is ragged", field.spec.name);
+    decodes |=
+        field.plan && maker.source().fields()[field.source_field].content == source::Content::kEncodedImage;
+  }
+  return decodes ? "no transform gives all images one size" : "their rows cost little to make";
+}
+
 }  // namespace
 
-std::string why_apart(const config::StreamConfig& one, const config::StreamConfig& other) {
-  const nlohmann::json a = key_of(one), b = key_of(other);
+std::string why_apart(const Compared& one, const Compared& other) {
+  const nlohmann::json a = key_of(one.config), b = key_of(other.config);
   std::vector<std::string> keys;
   for (const nlohmann::json* const from : {&a, &b})
     for (const auto& [key, value] : from->items())
@@ -107,13 +120,15 @@ std::string why_apart(const config::StreamConfig& one, const config::StreamConfi
         keys.push_back(key);
   if (std::find(keys.begin(), keys.end(), "part") != keys.end()) return {};
   if (!keys.empty()) return fmt::format("{} differ{}", fmt::join(keys, ", "), keys.size() == 1 ? "s" : "");
-  for (const config::StreamConfig* const stream : {&one, &other})
-    if (stream->sharing.window == 0) return "one of them sets `sharing.window: 0B`";
-  const std::size_t same = common(one.plan, other.plan);
-  if (same < std::max(one.plan.chain.transforms.size(), other.plan.chain.transforms.size()))
+  for (const Compared* const each : {&one, &other})
+    if (each->config.sharing.window == 0) return fmt::format("{} sets `sharing.window: 0B`", each->stream);
+  const transform::StreamPlan &plan = one.config.plan, &other_plan = other.config.plan;
+  const std::size_t same = common(plan, other_plan);
+  if (same < std::max(plan.chain.transforms.size(), other_plan.chain.transforms.size()))
     return fmt::format("their transforms differ from number {} on", same + 1);
-  return "their source has a `decoded` cache, a field is ragged, they have `residence: gpu`, or their rows "
-         "cost little to make";
+  for (const Compared* const each : {&one, &other})
+    if (each->config.resident) return fmt::format("{} has `residence: gpu`", each->stream);
+  return why_unshared(one.maker);
 }
 
 std::vector<SharingGroup> share_rows(const std::vector<Sharer>& streams, std::uint64_t left) {

@@ -31,9 +31,15 @@ struct SharingGroup {
   }
 };
 
+/// A stream, to compare it with another one.
+struct Compared {
+  const std::string& stream;
+  const config::StreamConfig& config;
+  const exec::SampleMaker& maker;
+};
 /// Why two streams over one source are in different groups, for a message: "seed, shuffle differ". Empty:
 /// they have no samples in common.
-std::string why_apart(const config::StreamConfig& one, const config::StreamConfig& other);
+std::string why_apart(const Compared& one, const Compared& other);
 
 /// Gives each group of streams a window: of the largest `sharing.window` of its streams; where none is given,
 /// of a part of `left`, the bytes of memory that nothing else needs. Streams whose rows cost little to make,

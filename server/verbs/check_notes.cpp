@@ -61,19 +61,21 @@ void print_device_fields(Told& told, const StreamInfo& info, const config::Confi
 }
 
 void print_sharing(Told& told, const assembly::SharingGroup& group, const config::Config& config) {
-  if (group.streams.size() == 1) return;
-  told.line("streams {} share their first {}: their rows are decoded once\n", fmt::join(group.streams, ", "),
-            count_of(group.transforms, "transform"));
+  const bool alone = group.streams.size() == 1;
+  if (!alone)
+    told.line("streams {} share their first {}: their rows are decoded once\n",
+              fmt::join(group.streams, ", "),
+              group.transforms == 1 ? "transform" : count_of(group.transforms, "transform"));
   std::uint64_t largest = 0;
   for (const std::string& name : group.streams)
     if (const auto stream = config.streams.find(name); stream != config.streams.end())
       largest = std::max<std::uint64_t>(largest, stream->second.batch_size);
   if (group.window && group.window->room() < 2 * largest)
     told.line(
-        "  warning: the window of streams {} (sharing.window) has room for {} rows. Raise it to at least "
-        "{} rows ({}), two batches of the largest batch_size, or rows are decoded again\n",
-        fmt::join(group.streams, ", "), group.window->room(), 2 * largest,
-        human_bytes(2 * largest * group.window->row_bytes()));
+        "  warning: the window of stream{} {} (sharing.window) has room for {} rows. Raise it to at least "
+        "{} rows ({}), two batches of the largest batch_size, or rows are decoded again{}\n",
+        alone ? "" : "s", fmt::join(group.streams, ", "), group.window->room(), 2 * largest,
+        human_bytes(2 * largest * group.window->row_bytes()), alone ? " for a client that is behind" : "");
 }
 
 /// For each source, names the streams outside its largest sharing group, and why they share no rows with it.
@@ -82,6 +84,11 @@ void print_apart(Told& told, const assembly::Assembly& assembly, const config::C
     const auto found = std::find_if(assembly.sharing.begin(), assembly.sharing.end(),
                                     [&](const auto& group) { return group.has(stream); });
     return found == assembly.sharing.end() ? nullptr : &*found;
+  };
+  const auto maker_of = [&](const std::string& stream) -> const exec::SampleMaker* {
+    const auto found = std::find_if(assembly.streams.begin(), assembly.streams.end(),
+                                    [&](const auto& setup) { return setup.info.name == stream; });
+    return found == assembly.streams.end() ? nullptr : found->maker.get();
   };
   const auto size_of = [](const assembly::SharingGroup* group) { return group ? group->streams.size() : 0; };
   std::map<std::string, std::string> most;  // by source: a stream of the largest group
@@ -93,7 +100,11 @@ void print_apart(Told& told, const assembly::Assembly& assembly, const config::C
     const std::string& other = most.at(stream.source);
     const assembly::SharingGroup* const group = group_of(name);
     if (name == other || (group && group->has(other))) continue;
-    if (const std::string why = assembly::why_apart(stream, config.streams.at(other)); !why.empty())
+    const exec::SampleMaker *const maker = maker_of(name), *const other_maker = maker_of(other);
+    if (maker == nullptr || other_maker == nullptr) continue;
+    if (const std::string why =
+            assembly::why_apart({name, stream, *maker}, {other, config.streams.at(other), *other_maker});
+        !why.empty())
       told.line("streams {} and {} share no rows: {}\n", name, other, why);
   }
 }

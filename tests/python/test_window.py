@@ -191,7 +191,21 @@ def test_check_says_which_streams_do_not_share_and_why(quiet_config: dict[str, A
     assert re.search(r"warning: the window of streams \w+, \w+ \(sharing.window\) has room for \d+ rows. Raise it to at least 40 rows \(\d+\.\d KB\)", checked), checked
     apart = re.findall(r"^streams (\w+) and large share no rows: (.*)$", checked, re.MULTILINE)
     assert dict(apart) == {
-        "no_window": "one of them sets `sharing.window: 0B`",
+        "no_window": "no_window sets `sharing.window: 0B`",
         "other_crop": "their transforms differ from number 1 on",
         "other_seed": "seed, shuffle differ",
     }
+    quiet_config["sources"]["images"]["cache"] = {"decoded": "1MB"}
+    config.write_text(yaml.safe_dump(quiet_config))
+    assert "streams train and large share no rows: their source has a `decoded` cache\n" in run("check", str(config))
+
+
+def test_check_warns_of_a_window_smaller_than_two_batches(quiet_config: dict[str, Any], tmp_path: Path) -> None:
+    train = quiet_config["streams"]["train"] | {"transforms": [{"center_crop": {"size": 32}}, "random_horizontal_flip"], "sharing": {"window": "20KB"}}
+    quiet_config["streams"] = {"train": train}
+    config = tmp_path / "headrace.yaml"
+    config.write_text(yaml.safe_dump(quiet_config))
+    assert re.search(r"warning: the window of stream train \(sharing.window\) has room for \d rows. Raise it .*, or rows are decoded again for a client that is behind\n", run("check", str(config)))
+    quiet_config["streams"]["other"] = {"extends": "train", "transforms": train["transforms"][:1]}
+    config.write_text(yaml.safe_dump(quiet_config))
+    assert "streams other, train share their first transform: their rows are decoded once\n" in run("check", str(config))
