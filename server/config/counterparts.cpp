@@ -40,7 +40,7 @@ const Counterparts& torchvision_words() {
 const Counterparts& path_words() {
   static const Counterparts all{{"root", "path"},   {"data_dir", "path"},  {"dir", "path"},
                                 {"folder", "path"}, {"directory", "path"}, {"file", "path"},
-                                {"url", "path"}};
+                                {"url", "path"},    {"source", "of"},      {"sources", "of"}};
   return all;
 }
 

@@ -16,7 +16,7 @@ const Counterparts& loader_arguments();
 /// Transforms of torchvision that only change the type, its arguments that have one value here, and torch's
 /// names of types.
 const Counterparts& torchvision_words();
-/// Other libraries' words for `path`, in any map that has this key.
+/// Other libraries' words for `path`, and words for a combined source's `of`, in any map that has this key.
 const Counterparts& path_words();
 
 }  // namespace headrace::server::config

@@ -128,6 +128,8 @@ TEST(ConfigHints, NameTheTypesOfSourceThatHaveAKey) {
                 testing::HasSubstr(std::string("unknown key \"") + word + "\"; did you mean \"path\"?"));
   EXPECT_EQ(of_source("image_folder, path: /data, root: /data"),
             "x.yaml:1:48: sources.s.root: unknown key \"root\"; only sources of type manifest have it");
+  EXPECT_THAT(of_source("repeat, source: s, times: 2"),
+              testing::HasSubstr("sources.s.source: unknown key \"source\"; did you mean \"of\"?"));
   EXPECT_EQ(
       of_source("cifar, path: /data, label: fine"),
       "x.yaml:1:41: sources.s.label: unknown key \"label\"; only sources of type webdataset or zip have it; "
