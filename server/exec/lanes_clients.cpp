@@ -65,7 +65,7 @@ Result<void> Lanes::check(const wire::OpenRequest& request) const {
   if (const publish::Member* holder = groups_.holder_of(request.client))
     return fail(ErrorCode::kClientNameTaken,
                 fmt::format("client name `{}` on stream `{}` is held by pid {}: give each "
-                            "client a name of its own",
+                            "client a name of its own (Loader(client=...))",
                             request.client, info_.name, holder->pid));
   // Check before any use: a client's positions are not trusted.
   for (const auto& cursor : {request.start, request.position})

@@ -75,7 +75,7 @@ def test_a_holder_in_another_process_gives_the_servers_message(address: str) -> 
 
 def test_a_client_name_is_freed_by_an_idle_loader_and_otherwise_the_error_names_the_holder(address: str) -> None:
     first = headrace.Loader(address, stream="train", client="notebook")
-    with pytest.raises(ClientNameTaken, match=r"`notebook` .*The holder is a Loader of this process.*`client`"):
+    with pytest.raises(ClientNameTaken, match=r"`notebook` .*a name of its own \(Loader\(client=\.\.\.\)\)\. The holder is a Loader of this process.*`client`"):
         headrace.Loader(address, stream="train", client="notebook")
     assert len(list(first)) == 8
     with headrace.Loader(address, stream="train", client="notebook") as second:
