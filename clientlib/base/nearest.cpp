@@ -53,4 +53,9 @@ std::string nearest(std::string_view name, std::span<const std::string> candidat
   return best;
 }
 
+std::string did_you_mean(std::string_view name, std::span<const std::string> candidates) {
+  const std::string near = nearest(name, candidates);
+  return near.empty() ? "" : "; did you mean `" + near + "`?";
+}
+
 }  // namespace headrace

@@ -11,4 +11,7 @@ namespace headrace {
 /// name. Case, and - instead of _, do not count. Empty if no candidate is that near.
 std::string nearest(std::string_view name, std::span<const std::string> candidates);
 
+/// "; did you mean `train`?", to append to a message; empty if no candidate is that near.
+std::string did_you_mean(std::string_view name, std::span<const std::string> candidates);
+
 }  // namespace headrace

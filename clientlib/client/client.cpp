@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <random>
 
+#include "clientlib/base/nearest.h"
 #include "clientlib/client/address.h"
 #include "clientlib/client/resume.h"
 #include "clientlib/client/session.h"
@@ -51,15 +52,16 @@ const StreamInfo* find_stream(const std::vector<StreamInfo>& streams, const std:
 }
 
 Error no_such_stream(const std::vector<StreamInfo>& streams, const std::string& name) {
-  std::string names;
+  std::vector<std::string> names;
   const auto uploads = [&streams](const std::string& upload) {
     return std::any_of(streams.begin(), streams.end(), [&](const StreamInfo& other) {
       return other.residence && other.residence->upload == upload;
     });
   };
   for (const StreamInfo& stream : streams)
-    if (!uploads(stream.name)) names += (names.empty() ? "" : ", ") + stream.name;
-  return {ErrorCode::kNoSuchStream, fmt::format("no stream '{}'; this server has: {}", name, names)};
+    if (!uploads(stream.name)) names.push_back(stream.name);
+  return {ErrorCode::kNoSuchStream, fmt::format("no stream '{}'; this server has: {}{}", name,
+                                                fmt::join(names, ", "), did_you_mean(name, names))};
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include <exception>
 
 #include "clientlib/base/contract.h"
+#include "clientlib/base/nearest.h"
 #include "clientlib/base/thrown.h"
 #include "clientlib/ring/futex.h"
 #include "server/log/barrier.h"
@@ -90,12 +91,13 @@ void Engine::stop() {
 }
 
 Result<std::size_t> Engine::find(const std::string& name) const {
-  std::string names;
+  std::vector<std::string> names;
   for (std::size_t i = 0; i < streams_.size(); ++i) {
     if (streams_[i]->info().name == name) return i;
-    names += (names.empty() ? "" : ", ") + streams_[i]->info().name;
+    names.push_back(streams_[i]->info().name);
   }
-  return fail(ErrorCode::kNoSuchStream, fmt::format("no stream `{}`; expected one of: {}", name, names));
+  return fail(ErrorCode::kNoSuchStream, fmt::format("no stream `{}`; expected one of: {}{}", name,
+                                                    fmt::join(names, ", "), did_you_mean(name, names)));
 }
 
 void Engine::run(std::size_t index) {

@@ -217,7 +217,7 @@ def test_a_closed_loader_raises_closed(loader: headrace.Loader) -> None:
 def test_errors_name_the_wrong_argument(start_server: Any, quiet_config: dict[str, Any]) -> None:
     quiet_config["streams"]["shards"] = quiet_config["streams"]["train"] | {"delivery": "shard"}
     address = start_server(quiet_config).address
-    with pytest.raises(NoSuchStream, match="no stream 'trian'; this server has: shards, train"):
+    with pytest.raises(NoSuchStream, match=r"no stream 'trian'; this server has: shards, train; did you mean `train`\?"):
         headrace.Loader(address, stream="trian")
     with pytest.raises(InvalidArgument, match=r"needs a stream's name: headrace.Loader\(stream='train'\)"):
         headrace.Loader("train")

@@ -295,7 +295,7 @@ def test_only_a_shard_stream_checks_ranks(config: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "kind", "message"),
     [
-        ({"stream": "tarin"}, E.NoSuchStream, "no stream `tarin`; expected one of: train"),
+        ({"stream": "tarin"}, E.NoSuchStream, "no stream `tarin`; expected one of: train; did you mean `train`?"),
         ({"stream": ""}, E.InvalidArgument, "a Maker needs a stream's name"),
         ({"threads": 0}, E.InvalidArgument, "threads=0: expected 1 to 1024"),
         ({"batch": "list"}, E.InvalidArgument, "batch='list': expected 'tuple' or 'dict'"),

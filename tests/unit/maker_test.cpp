@@ -222,7 +222,7 @@ TEST_F(MakerTest, ReportsInvalidArgumentsAndConfigurations) {
             "INVALID_ARGUMENT: rank is 2: expected 0 to 1, because world_size is 2");
   EXPECT_THAT(error_of(made.length(0)), HasSubstr("INVALID_ARGUMENT: world_size is 0"));
   EXPECT_EQ(error_of(maker(good, {.stream = "tarin"})),
-            "NO_SUCH_STREAM: no stream `tarin`; expected one of: train");
+            "NO_SUCH_STREAM: no stream `tarin`; expected one of: train; did you mean `train`?");
   EXPECT_EQ(error_of(maker(good, {.threads = 0})), "INVALID_ARGUMENT: threads is 0: expected 1 to 1024");
   EXPECT_THAT(error_of(maker(good, {.set = {"streams.train.batch_sise=2"}})), HasSubstr("CONFIG_INVALID: "));
   EXPECT_THAT(error_of(maker(photos("batch_sise: 8"))), HasSubstr("did you mean \"batch_size\"?"));
