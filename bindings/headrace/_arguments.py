@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
+import json
 import math
 import operator
 import os
@@ -70,6 +71,17 @@ def explain_unknown(init: Callable[..., None]) -> Callable[..., None]:
         init(self, *given, **named)
 
     return checked
+
+
+def state_text(state: object, otherwise: str = "") -> str:
+    """A saved state as JSON. `otherwise`: for the error: what else may be given."""
+    if not isinstance(state, dict) or not state:
+        found = "an empty dict" if isinstance(state, dict) else type(state).__name__
+        raise InvalidArgument(f"state: expected the dict that state_dict() returned{otherwise}, found {found}")
+    try:
+        return json.dumps(state)
+    except (TypeError, ValueError) as error:
+        raise InvalidArgument(f"state: {error}; pass what state_dict() returned") from None
 
 
 def refuse_nameless_resume(given: dict[str, Any], stream: dict[str, Any]) -> None:

@@ -18,6 +18,7 @@ from ._arguments import (
     ranks_of_torch,
     refuse_nameless_resume,
     seconds,
+    state_text,
     text,
     users,
     warn_of_going_back,
@@ -169,7 +170,7 @@ class Loader:
             "world_size": world_size,
             "client": text("client", given["client"] or ""),
             "join": text("join", given["join"]),
-            "state": None if state is None else json.dumps(state),
+            "state": None if state is None else state_text(state, ", or None to start anew"),
             "resume_from_server": given["resume"] == "server",
             "reconnect_timeout": given["reconnect_timeout"],
             "warn": warn,
@@ -307,11 +308,7 @@ class Loader:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Moves the loop to a saved state at once: before, during or after iteration, at any world size or batch size. Raises
         FingerprintMismatch if the dataset, plan or seed changed."""
-        try:
-            saved = json.dumps(state)
-        except (TypeError, ValueError) as error:
-            raise InvalidArgument(f"state: {error}; pass what state_dict() returned") from None
-        self._attached().load_state(saved)
+        self._attached().load_state(state_text(state))
         self._next_epoch = None
         self._broken_off = self._skips_rest = False
         self._start_is_set = True

@@ -248,6 +248,11 @@ def test_errors_name_the_wrong_argument(start_server: Any, quiet_config: dict[st
         loader.set_epoch(2**48)
         with pytest.raises(InvalidArgument, match="pass what state_dict"):
             loader.load_state_dict({"cursor": object()})
+        with pytest.raises(InvalidArgument, match=r"state: expected the dict that state_dict\(\) returned, found NoneType"):
+            loader.load_state_dict(None)  # type: ignore[arg-type]
+    for state, found in (({}, "an empty dict"), ("ckpt", "str")):
+        with pytest.raises(InvalidArgument, match=rf"the dict that state_dict\(\) returned, or None to start anew, found {found}"):
+            headrace.Loader(address, stream="train", state=state)  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument, match="expected a dict"):
         headrace.serve("none.yaml", set=["a"])  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument, match="stream=None: expected a str"):
