@@ -131,18 +131,15 @@ void Sessions::add_polls(std::vector<pollfd>& polls) const {
 void Sessions::end_disconnected(const std::vector<pollfd>& ready, std::uint64_t now_ns) {
   const auto is_ready = [&](int fd) { return in(ready, fd); };
   for (auto session = sessions_.begin(); session != sessions_.end();) {
-    const bool exited = is_ready(session->pidfd.get());
-    if (session->attached && (exited || is_ready(session->socket.get()))) {
+    if (session->attached && (is_ready(session->pidfd.get()) || is_ready(session->socket.get()))) {
       // A client that closes its stream and exits at once may do both between two polls.
       const auto last =
           ring::receive_packet(session->socket.get(), std::chrono::milliseconds(0), ring::Descriptors::kDrop);
       if (last && last->bytes == wire::kAttachGoodbye)
         session = end(session, "it closed the stream", now_ns);
       else
-        session = end(session,
-                      exited ? "its process was killed, or exited without closing the stream"
-                             : "it did not close the stream: its process was probably killed",
-                      now_ns, log::Level::kWarning);
+        session = end(session, "it did not close the stream: its process was probably killed", now_ns,
+                      log::Level::kWarning);
     } else {
       ++session;
     }
