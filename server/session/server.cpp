@@ -160,7 +160,8 @@ Result<std::unique_ptr<Server>> Server::build(const config::Config& config) {
       *server->engine_, *server->sessions_,
       [raw] {
         nlohmann::json stats = raw->collector_->stats();
-        stats["metrics_url"] = raw->metrics_url();
+        const auto url = raw->metrics_url();
+        stats["metrics_url"] = url ? nlohmann::json(*url) : nlohmann::json();
         return stats;
       },
       [raw] { raw->ask_to_stop(); }, server->collector_->bad_messages());

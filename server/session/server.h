@@ -8,6 +8,7 @@
 #include <chrono>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <stop_token>
 #include <string>
 
@@ -44,7 +45,10 @@ class Server {
 
   [[nodiscard]] const std::filesystem::path& directory() const { return directory_.path(); }
   /// "-": the server has no metrics.
-  [[nodiscard]] std::string metrics_url() const { return http_ ? http_->url() : "-"; }
+  /// nullopt: server.metrics is off.
+  [[nodiscard]] std::optional<std::string> metrics_url() const {
+    return http_ ? std::optional(http_->url()) : std::nullopt;
+  }
   [[nodiscard]] exec::Engine& engine() { return *engine_; }
   [[nodiscard]] const Collector& collector() const { return *collector_; }
 

@@ -90,7 +90,7 @@ std::optional<RunningServer> RunningServer::find(const std::filesystem::path& di
   }
   try {
     const auto parsed = nlohmann::json::parse(*stats);
-    out.metrics_url = parsed.at("metrics_url").get<std::string>();
+    if (const auto& url = parsed.at("metrics_url"); !url.is_null()) out.metrics_url = url.get<std::string>();
     out.bytes = bytes_in_use(parsed);
   } catch (const nlohmann::json::exception& error) {  // of another version
     out.silent = Error{ErrorCode::kVersionMismatch, error.what()};

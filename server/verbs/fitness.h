@@ -38,7 +38,7 @@ Finding broken(std::string what, const Error& error);
 struct RunningServer {
   std::filesystem::path directory;
   std::uint64_t bytes = 0;      ///< of its rings, windows and caches, which it frees when it ends
-  std::string metrics_url;      ///< "-": it has none
+  std::string metrics_url;      ///< empty: it has none
   std::optional<Error> silent;  ///< it did not answer: bytes and URL are unknown
 
   /// nullopt: no server runs there.

@@ -17,6 +17,7 @@
 #include <system_error>
 #include <thread>
 
+#include "clientlib/base/human.h"
 #include "clientlib/ring/unique_fd.h"
 #include "server/log/log.h"
 #include "server/log/sink.h"
@@ -92,11 +93,13 @@ int serve(const ServeArguments& arguments) {
     return exit_code_of(server.error());
   }
   if (!server) return report(server.error());
-  log::info("serving in {} with {} workers, metrics {}", (*server)->directory().string(),
-            (*server)->engine().threads(), (*server)->metrics_url());
+  const auto metrics = (*server)->metrics_url();
+  log::info("serving in {} with {}, {}", (*server)->directory().string(),
+            count_of((*server)->engine().threads(), "worker"),
+            metrics ? "metrics at " + *metrics : "no metrics");
   if (arguments.ready_fd >= 0) {
     const std::string line =
-        fmt::format("ready {} {}\n", (*server)->directory().string(), (*server)->metrics_url());
+        fmt::format("ready {} {}\n", (*server)->directory().string(), metrics.value_or("-"));
     write_ready_line(arguments.ready_fd, line);
   }
   session::ServiceManager manager;

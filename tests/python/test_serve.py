@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import threading
 from pathlib import Path
@@ -37,6 +38,8 @@ def test_it_serves_until_the_blocks_end(config: Path, tmp_path: Path) -> None:
     with headrace.serve(config) as server:
         assert server.address == str(tmp_path / "run")
         assert server.metrics_url is None
+        assert headrace.stats(server.address)["metrics_url"] is None
+        assert re.search(r"serving in \S+ with \d+ workers?, no metrics", server.log())
         assert server.poll() is None
         (stream,) = headrace.streams(server.address)
         assert (stream.name, stream.samples, stream.classes) == ("train", 60, ("class_0", "class_1", "class_2"))
