@@ -29,11 +29,21 @@ _LONGEST_SCRATCH = 90  # bytes; with run/control.sock, at most the 107 of a sock
 _logger = logging.getLogger("headrace")
 
 
+def _ending(status: int) -> str:
+    """How a process ended, for the log."""
+    if status >= 0:
+        return f"ended with status {status}"
+    with contextlib.suppress(ValueError):  # a real-time signal has no name
+        return f"was killed ({signal.Signals(-status).name})"
+    return f"was killed (signal {-status})"
+
+
 class Server:
     """A running `headrace serve`. It stops at the end of its `with` block, with stop(), or when this process ends.
 
     address       the server's directory, for Loader and the other functions
     metrics_url   the URL of its metrics and status page; None if `server.metrics` is off
+    pid           the server's process id, which changes with a restart
     restarts      how often a server that had crashed was started again (`restart=True`)
     """
 
@@ -119,7 +129,7 @@ class Server:
                 return
             if time.monotonic() - begun > 60:
                 pause = _FIRST_PAUSE
-            _logger.warning("the server ended with status %d; restarting it in %g s", status, pause)
+            _logger.warning("headrace.serve: the server %s; restarting it in %g s", _ending(status), pause)
             if self._stopped.wait(pause):
                 return
             pause = min(2 * pause, _LONGEST_PAUSE)
@@ -127,7 +137,7 @@ class Server:
                 self._start()
             except Exception as error:  # whatever it is, the next attempt may succeed
                 if not self._stopped.is_set():
-                    _logger.warning("the server did not start again: %s", error)
+                    _logger.warning("headrace.serve: the server did not start again: %s", error)
                     self._kill(self._running())  # it may have been too slow
                 self.metrics_url = None  # its port may be taken
             else:
@@ -267,8 +277,9 @@ def serve(
     wait      seconds to wait until the server is ready; then raises Timeout
     env       additional environment variables of the server
     set       configuration values by dotted path, such as {"streams.train.batch_size": 32}
-    restart   whether a server that crashes or is killed is started again: loaders wait for it and continue with their next batch.
-              The logger "headrace" says so
+    restart   whether a server that crashes or is killed is started again: loaders wait for it (their reconnect_timeout) and
+              continue with their next batch. The logger "headrace" says so. The pause before a start is 0.5 s, and doubles up to 10 s
+              while the server ends within a minute; there is no last attempt. After drain() the server is not started again
     keywords  the same as `set`, with two underscores for each dot: server__threads=4
 
     If the server does not start, raises the error that it reports.
