@@ -124,8 +124,10 @@ constexpr std::string_view kWakeIt = "if it is stopped (state T in `ps`), contin
 
 tl::unexpected<Error> unreachable(const std::string& step, std::string_view advice,
                                   const Deadline& deadline) {
+  const double spent = deadline.seconds_spent();
   return fail(ErrorCode::kServerUnreachable,
-              fmt::format("no server within {:.1f} s: {}; {}", deadline.seconds_spent(), step, advice));
+              fmt::format("no server{}: {}; {}", spent < 0.05 ? "" : fmt::format(" within {:.1f} s", spent),
+                          step, advice));
 }
 
 tl::unexpected<Error> interrupted(const std::string& op) {

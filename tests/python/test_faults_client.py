@@ -381,3 +381,5 @@ def test_row_13_a_client_that_comes_first_waits_for_its_server(quiet_config: dic
     assert started[0].stop() == 0
     with pytest.raises(ServerUnreachable, match="no server within 0.3 s: .*control.sock does not exist"):
         headrace.Loader(str(tmp_path / "run"), stream="train", timeout=0.3)
+    with pytest.raises(ServerUnreachable, match="no server: .*control.sock does not exist"):
+        headrace.Loader(str(tmp_path / "run"), stream="train", timeout=0.01)
