@@ -44,7 +44,6 @@ class Server {
   void ask_to_stop();
 
   [[nodiscard]] const std::filesystem::path& directory() const { return directory_.path(); }
-  /// "-": the server has no metrics.
   /// nullopt: server.metrics is off.
   [[nodiscard]] std::optional<std::string> metrics_url() const {
     return http_ ? std::optional(http_->url()) : std::nullopt;
