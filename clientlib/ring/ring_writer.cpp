@@ -333,6 +333,10 @@ std::optional<RingWriter::ClientWord> RingWriter::client_word(std::uint32_t inde
                     .consumed = committed(said)};
 }
 
+bool RingWriter::client_waits(std::uint32_t index) const {
+  return attached(index) && lanes_[index].block().waiting.load(std::memory_order_relaxed) != 0;
+}
+
 void RingWriter::beat() {
   header().heartbeat_ns.store(monotonic_ns(), std::memory_order_relaxed);
 }

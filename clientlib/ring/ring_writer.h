@@ -141,6 +141,8 @@ class RingWriter {
     std::optional<Cursor> consumed;  ///< its last commit, unchecked; nullopt: none yet
   };
   [[nodiscard]] std::optional<ClientWord> client_word(std::uint32_t lane) const;
+  /// ClientWord::waiting; false for a lane without a client.
+  [[nodiscard]] bool client_waits(std::uint32_t lane) const;
 
   void beat();  ///< stores the heartbeat; any thread
   /// SYNC server-sleeps. After set_idle(kServerRests), check for acks (has_acks) once more, then sleep. Any

@@ -62,12 +62,26 @@ double Lanes::fullness() const {
   return least;
 }
 
+std::uint64_t Lanes::starved() const {
+  std::uint64_t starved = 0;
+  for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane) {
+    if (!ledger_.is_open(lane) || lanes_[lane].fenced) continue;
+    const std::uint32_t ahead = ledger_.ahead(lane);
+    // A loop may hold its last batch while it waits for the next one, as in Python.
+    if (ahead == 0 || (ahead == ledger_.leases(lane) && ring_.client_waits(lane)))
+      starved |= std::uint64_t{1} << lane;
+  }
+  return starved;
+}
+
 void Lanes::update_order(std::uint64_t now_ns) {
-  if (open_ < 2) return;
+  if (open_ < 2 || !fill_order_.lets_yield()) return;
   const RowWindow* const window = maker_.window();
   const std::uint64_t waited = fill_order_.waiting();
-  fill_order_.update(now_ns, window != nullptr ? publish::FillOrder::Window{window->kept(), window->room()}
-                                               : publish::FillOrder::Window{});
+  fill_order_.update(now_ns,
+                     window != nullptr ? publish::FillOrder::Window{window->kept(), window->room()}
+                                       : publish::FillOrder::Window{},
+                     starved());
   ledger_.favor(fill_order_.awaited());
   changed_ |= waited ^ fill_order_.waiting();
   report_waits(fill_order_.waiting() & ~waited);

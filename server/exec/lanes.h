@@ -148,11 +148,16 @@ class Lanes {
   [[nodiscard]] bool try_open_gate(std::uint64_t now_ns);
   [[nodiscard]] bool has_asked(std::uint32_t lane) const;
   void open_ledger(std::uint32_t lane);
+  /// Lanes, one bit each, whose client lacks a batch.
+  [[nodiscard]] std::uint64_t starved() const;
   void forget_order(std::uint32_t lane);
   void report_waits(std::uint64_t lanes);  ///< logs the lanes that begin to wait, each once
   /// Logs by how many batches a new client begins behind the foremost one, if by more than max_lag. Returns
   /// wire::OpenReply::batches_behind.
   std::uint32_t report_late(Lane& late, const wire::OpenRequest& request) const;
+  /// Rows between two positions that the window has.
+  [[nodiscard]] std::uint64_t kept_between(const publish::Position& first,
+                                           const publish::Position& end) const;
   /// Logs the first detachment of a client that has not begun far behind, which report_late() has logged.
   void report_detachment();
   void count_missing_ranks();

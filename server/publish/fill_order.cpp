@@ -72,16 +72,14 @@ void FillOrder::forget(std::uint32_t lane) {
   waiting_ = awaited_ = 0;  // decided anew at the next check
 }
 
-void FillOrder::update(std::uint64_t now_ns, const Window& window) {
-  if (options_.patience_ns == 0) return;
+void FillOrder::update(std::uint64_t now_ns, const Window& window, std::uint64_t starved) {
+  if (!lets_yield()) return;
   const double since = seen_ns_ == 0 ? 0 : static_cast<double>(now_ns - seen_ns_) * 1e-9;
   if (starved_ != 0) any_empty_ += since;
   for (std::uint64_t lanes = starved_; lanes != 0; lanes &= lanes - 1)
     empty_[std::countr_zero(lanes)] += since;
   seen_ns_ = now_ns;
-  starved_ = 0;
-  for (std::uint32_t lane = 0; lane < ledger_.options().lanes; ++lane)
-    if (ledger_.is_open(lane) && !ledger_.is_fenced(lane) && ledger_.ahead(lane) == 0) starved_ |= bit(lane);
+  starved_ = starved;
   if (now_ns - checked_ns_ < kCheckNs) return;
   // The first check only begins the measurement.
   if (checked_ns_ != 0) {
@@ -106,7 +104,7 @@ std::span<const std::uint32_t> FillOrder::lanes() {
 }
 
 void FillOrder::measure(double seconds) {
-  // While every ring has batches, the workers may rest: that says nothing about their speed.
+  // While every client has a batch, the workers may rest: that says nothing about their speed.
   const double any_empty = std::exchange(any_empty_, 0);
   if (any_empty > 0.1 * seconds) {
     made_lately_ = kFade * made_lately_ + made_;

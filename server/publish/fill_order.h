@@ -49,9 +49,11 @@ class FillOrder {
   /// The open lanes: the emptiest ring first (ties: longest without a fill), those that yield last. Valid
   /// until the next call.
   std::span<const std::uint32_t> lanes();
-  /// Notes which rings are empty, and ten times a second decides who yields. To be called after acks were
-  /// taken and grants written.
-  void update(std::uint64_t now_ns, const Window& window);
+  /// Whether a client may have to wait for one behind; else update() has no effect.
+  [[nodiscard]] bool lets_yield() const { return options_.patience_ns > 0; }
+  /// Ten times a second decides who yields. To be called after acks were taken and grants written. `starved`:
+  /// lanes, one bit each, whose client lacks a batch.
+  void update(std::uint64_t now_ns, const Window& window, std::uint64_t starved);
   /// The lane has closed, was fenced, or has a new position.
   void forget(std::uint32_t lane);
   /// Counts a batch that workers begin to make for this lane.
@@ -69,8 +71,8 @@ class FillOrder {
   /// Measurements of a lane; older ones count less and less.
   struct Speed {
     std::optional<std::uint64_t> row;  ///< its position at the last check
-    double rows = 0, busy = 0;         ///< seconds in which its ring was not empty
-    double waited = 0;                 ///< with an empty ring, for others, since the lanes last met
+    double rows = 0, busy = 0;         ///< seconds in which its client had a batch
+    double waited = 0;                 ///< without a batch, for others, since the lanes last met
   };
 
   [[nodiscard]] std::uint64_t row(std::uint32_t lane) const;
@@ -88,8 +90,8 @@ class FillOrder {
   std::uint64_t waiting_ = 0, awaited_ = 0, starved_ = 0;  ///< one bit per lane; as of the last update
   std::uint64_t seen_ns_ = 0, checked_ns_ = 0;
   double made_ = 0;                       ///< rows since the last check
-  double made_lately_ = 0, seconds_ = 0;  ///< rows, and the seconds in which somebody's ring was empty
-  /// Seconds since the last check in which this lane's ring was empty, or any lane's.
+  double made_lately_ = 0, seconds_ = 0;  ///< rows, and the seconds in which somebody lacked a batch
+  /// Seconds since the last check in which this lane's client lacked a batch, or any client.
   std::array<double, Ledger::kMaxLanes> empty_{};
   double any_empty_ = 0;
 };

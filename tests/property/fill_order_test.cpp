@@ -11,8 +11,10 @@
 #include <fstream>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <random>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "server/publish/ledger.h"
@@ -26,6 +28,7 @@ constexpr std::uint64_t kMs = 1'000'000;
 struct Job {
   std::uint64_t start = 0, step = 0;  // ns; a step: of one batch
   std::uint64_t stall_at = 0, stall = 0;
+  bool holds = false;  ///< a batch until it has the next one, as a Python loop does
 };
 
 struct Scenario {
@@ -66,6 +69,7 @@ class Simulation {
     bool open = false, ended = false, busy = false;
     std::uint64_t until = 0, idle_since = 0, received = 0;
     std::deque<std::uint32_t> granted;  // slots
+    std::optional<std::uint32_t> held;
   };
   struct Worker {
     bool busy = false, keep = false;
@@ -95,7 +99,10 @@ class Simulation {
       return true;
     }
     if (client.busy && now_ >= client.until) {
-      ledger_.ack(lane, client.granted.front());
+      if (job.holds)
+        client.held = client.granted.front();
+      else
+        ledger_.ack(lane, client.granted.front());
       client.granted.pop_front();
       client.busy = false;
       client.idle_since = now_;
@@ -110,6 +117,7 @@ class Simulation {
     }
     if (client.open && !client.busy && !client.granted.empty()) {
       outcome_.longest_gap = std::max(outcome_.longest_gap, now_ - client.idle_since);
+      if (client.held) ledger_.ack(lane, *std::exchange(client.held, std::nullopt));
       client.busy = true;
       client.until = now_ + job.step + (client.received == job.stall_at ? job.stall : 0);
       return true;
@@ -122,7 +130,10 @@ class Simulation {
     ledger_.take_grants(orders);
     for (const auto& order : orders) clients_[order.lane].granted.push_back(order.slot);
     settle();
-    order_.update(now_, {window_.size() * kBatch, (scenario_.window - window_.size()) * kBatch});
+    std::uint64_t starved = 0;
+    for (std::uint32_t lane = 0; lane < 2; ++lane)
+      if (const Client& it = clients_[lane]; it.open && !it.busy && it.granted.empty()) starved |= 1U << lane;
+    order_.update(now_, {window_.size() * kBatch, (scenario_.window - window_.size()) * kBatch}, starved);
     ledger_.favor(order_.awaited());
     outcome_.waited |= order_.waiting() != 0;
   }
@@ -213,6 +224,7 @@ class Scenarios {
     for (Job& job : out.jobs) {
       job.step = between(1, 30);
       if (random_() % 3 == 0) job.stall_at = random_() % out.batches, job.stall = fraction(epoch / 10);
+      job.holds = job.step % 2 == 0;
     }
     out.jobs[1].start = fraction(epoch + epoch / 4);
     out.window = random_() % 2 == 0 ? 0 : random_() % (out.batches / 2);
@@ -251,7 +263,7 @@ TEST(FillOrder, IsRarelyAboveTheBetterOfWaitingAndNot) {
     all_detach += static_cast<double>(detach.total());
     all_rule += static_cast<double>(rule.total());
   }
-  // A stall in the midst of a wait cannot be foreseen: 3 of 2,400 scenarios are above 1.05.
+  // Not everything can be foreseen: of 2,400 scenarios (seeds 1 to 6), two are above 1.05.
   EXPECT_LE(over, kScenarios / 200);
   EXPECT_LE(worst, 1.15);
   EXPECT_LT(all_rule, all_detach);
