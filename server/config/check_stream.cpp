@@ -88,12 +88,16 @@ void check_sharing(const StreamConfig& stream, const Json& map, const Reading& r
   const auto& sharing = stream.sharing;
   for (const char* key : {"max_lag", "on_lag", "patience"})
     if (const Pointer at = Pointer("/sharing") / key; stream.delivery == Delivery::kShard && map.contains(at))
-      reading.wrong_key(
-          at, "applies only to broadcast streams, because ranks of a shard stream share no slots: remove it");
+      reading.wrong_key(at,
+                        "applies only to broadcast streams, because ranks of a shard stream share no slots: "
+                        "remove it, or set "
+                        "it to nothing where `extends` inherits it");
   if (stream.delivery == Delivery::kBroadcast && sharing.on_lag == OnLag::kWait)
     if (const Pointer at("/sharing/patience"); map.contains(at))
-      reading.wrong_key(at,
-                        "applies only with `on_lag: detach`: with `wait`, clients always wait: remove it");
+      reading.wrong_key(
+          at,
+          "applies only with `on_lag: detach`: with `wait`, clients always wait: remove it, or set it "
+          "to nothing where `extends` inherits it");
   if (sharing.wait_for > 1 && sharing.wait_timeout.count() == 0)
     reading.wrong("sharing/wait_timeout",
                   fmt::format("0s: no client would wait for the {} clients of wait_for. Raise it, or remove "

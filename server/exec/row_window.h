@@ -112,6 +112,8 @@ class RowWindow {
   [[nodiscard]] std::size_t row_bytes() const { return row_bytes_; }
   [[nodiscard]] std::uint64_t budget() const { return budget_; }
   [[nodiscard]] std::uint64_t kept() const { return kept_.load(std::memory_order_relaxed); }  ///< rows
+  /// Those of rows [first, end) that it keeps.
+  [[nodiscard]] std::uint64_t kept_between(std::uint64_t first, std::uint64_t end) const;
   /// Rows that fit in besides.
   [[nodiscard]] std::uint64_t room() const { return most_ - std::min(most_, kept()); }
   [[nodiscard]] std::uint64_t used() const { return blocks_.load(std::memory_order_relaxed) * cost_; }

@@ -118,7 +118,9 @@ void print_sharing(const nlohmann::json& group, const nlohmann::json& all) {
   fmt::print("  in the 30 s until {:.0f} s ago: {} decoded, {} granted{}{}\n", ago->get<double>(),
              count(group, "decoded_in_30_s"), count(group, "granted_in_30_s"),
              sharing_factor(count(group, "decoded_in_30_s"), count(group, "granted_in_30_s")),
-             again == 0 ? "" : fmt::format("; {} decoded again because clients are too far apart", again));
+             again == 0
+                 ? ""
+                 : fmt::format("; {} decoded again because clients are too far apart or began late", again));
 }
 
 /// Prints the samples of streams that share no rows.

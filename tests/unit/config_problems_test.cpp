@@ -105,10 +105,10 @@ std::vector<Wrong> cases() {
        "expected at least 1s"},
       {"LagOfAShard", images("    delivery: shard\n    sharing: {wait_for: 2, on_lag: wait}\n"),
        "x.yaml:7:28: streams.t.sharing.on_lag: applies only to broadcast streams, because ranks of a shard "
-       "stream share no slots: remove it"},
+       "stream share no slots: remove it, or set it to nothing where `extends` inherits it"},
       {"PatienceWithoutDetachment", images("    sharing: {on_lag: wait, patience: 10s}\n"),
        "x.yaml:6:29: streams.t.sharing.patience: applies only with `on_lag: detach`: with `wait`, clients "
-       "always wait: remove it"},
+       "always wait: remove it, or set it to nothing where `extends` inherits it"},
       {"WaitForWithoutTime", images("    sharing: {wait_for: 2, wait_timeout: 0s}\n"),
        "x.yaml:6:42: streams.t.sharing.wait_timeout: 0s: no client would wait for the 2 clients of wait_for. "
        "Raise it, or remove wait_for"},
