@@ -93,8 +93,22 @@ void Lanes::forget_order(std::uint32_t lane) {
   ledger_.favor(0);
 }
 
+std::uint64_t Lanes::kept_lanes() const {
+  const RowWindow* const window = maker_.window();
+  if (open_ < 2 || window == nullptr || window->empty()) return 0;
+  std::uint64_t kept = 0;
+  for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane) {
+    if (!ledger_.is_open(lane) || lanes_[lane].fenced) continue;
+    const publish::Position position = ledger_.position(lane);
+    const std::uint64_t made = ledger_.ahead(lane) * batch_size();
+    const auto next = window->number(position.epoch, position.position);
+    if (next && window->has(*next + made)) kept |= std::uint64_t{1} << lane;
+  }
+  return kept;
+}
+
 std::optional<publish::Ledger::Fill> Lanes::take_fill(bool& freed) {
-  for (const std::uint32_t lane : fill_order_.lanes()) {
+  for (const std::uint32_t lane : fill_order_.lanes(kept_lanes())) {
     const auto fill = ledger_.take_fill(lane);
     freed |= free_slots();  // slots freed for this lane, for example from other lanes' prefetch
     if (!fill) continue;

@@ -148,6 +148,8 @@ class Lanes {
   [[nodiscard]] bool try_open_gate(std::uint64_t now_ns);
   [[nodiscard]] bool has_asked(std::uint32_t lane) const;
   void open_ledger(std::uint32_t lane);
+  /// Lanes, one bit each, whose next rows the window has.
+  [[nodiscard]] std::uint64_t kept_lanes() const;
   /// Lanes, one bit each, whose client lacks a batch.
   [[nodiscard]] std::uint64_t starved() const;
   void forget_order(std::uint32_t lane);

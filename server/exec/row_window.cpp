@@ -124,6 +124,12 @@ bool RowWindow::make_room(std::uint64_t row, const Lanes& served) {
   return true;
 }
 
+bool RowWindow::has(std::uint64_t row) const {
+  const std::scoped_lock lock(mutex_);
+  const auto found = rows_.find(row);
+  return found != rows_.end() && found->second.ready;
+}
+
 std::uint64_t RowWindow::kept_between(std::uint64_t first, std::uint64_t end) const {
   const std::scoped_lock lock(mutex_);
   return static_cast<std::uint64_t>(std::count_if(rows_.lower_bound(first), rows_.lower_bound(end),

@@ -112,6 +112,7 @@ class RowWindow {
   [[nodiscard]] std::size_t row_bytes() const { return row_bytes_; }
   [[nodiscard]] std::uint64_t budget() const { return budget_; }
   [[nodiscard]] std::uint64_t kept() const { return kept_.load(std::memory_order_relaxed); }  ///< rows
+  [[nodiscard]] bool has(std::uint64_t row) const;  ///< it is finished
   /// Those of rows [first, end) that it keeps.
   [[nodiscard]] std::uint64_t kept_between(std::uint64_t first, std::uint64_t end) const;
   /// Rows that fit in besides.

@@ -27,6 +27,7 @@ constexpr std::uint64_t bit(std::uint32_t lane) {
 struct Candidate {
   bool waits;
   std::uint64_t row;  ///< if it waits
+  bool decodes;       ///< the window does not have its next rows
   std::uint32_t ahead;
   std::uint64_t last_fill;
   std::uint32_t lane;
@@ -89,13 +90,14 @@ void FillOrder::update(std::uint64_t now_ns, const Window& window, std::uint64_t
   checked_ns_ = now_ns;
 }
 
-std::span<const std::uint32_t> FillOrder::lanes() {
+std::span<const std::uint32_t> FillOrder::lanes(std::uint64_t kept) {
   std::uint32_t count = 0;
   std::array<Candidate, Ledger::kMaxLanes> candidates;
   for (std::uint32_t lane = 0; lane < ledger_.options().lanes; ++lane) {
     if (!ledger_.is_open(lane)) continue;
     const bool waits = (waiting_ & bit(lane)) != 0;
-    candidates[count++] = {waits, waits ? row(lane) : 0, ledger_.ahead(lane), last_fill_[lane], lane};
+    candidates[count++] = {
+        waits, waits ? row(lane) : 0, (kept & bit(lane)) == 0, ledger_.ahead(lane), last_fill_[lane], lane};
   }
   std::sort(candidates.begin(), candidates.begin() + count);
   std::transform(candidates.begin(), candidates.begin() + count, order_.begin(),

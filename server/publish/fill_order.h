@@ -46,9 +46,10 @@ class FillOrder {
   /// `ledger` must outlive it.
   FillOrder(const Ledger& ledger, const Options& options) : ledger_(ledger), options_(options) {}
 
-  /// The open lanes: the emptiest ring first (ties: longest without a fill), those that yield last. Valid
-  /// until the next call.
-  std::span<const std::uint32_t> lanes();
+  /// The open lanes: first those in `kept` (one bit each), whose next rows the window has, because copying
+  /// them costs little, and a client that has caught up shares whole batches; then the emptiest ring (ties:
+  /// longest without a fill); last those that yield. Valid until the next call.
+  std::span<const std::uint32_t> lanes(std::uint64_t kept);
   /// Whether a client may have to wait for one behind; else update() has no effect.
   [[nodiscard]] bool lets_yield() const { return options_.patience_ns > 0; }
   /// Ten times a second decides who yields. To be called after acks were taken and grants written. `starved`:
