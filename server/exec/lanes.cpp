@@ -75,7 +75,7 @@ std::uint64_t Lanes::starved() const {
 }
 
 void Lanes::update_order(std::uint64_t now_ns) {
-  if (open_ < 2 || !fill_order_.lets_yield()) return;
+  if (open_ < 2 || !fill_order_.lets_yield()) return fill_order_.pause();
   const RowWindow* const window = maker_.window();
   const std::uint64_t waited = fill_order_.waiting();
   fill_order_.update(now_ns,
@@ -99,10 +99,12 @@ std::uint64_t Lanes::kept_lanes() const {
   std::uint64_t kept = 0;
   for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane) {
     if (!ledger_.is_open(lane) || lanes_[lane].fenced) continue;
-    const publish::Position position = ledger_.position(lane);
-    const std::uint64_t made = ledger_.ahead(lane) * batch_size();
-    const auto next = window->number(position.epoch, position.position);
-    if (next && window->has(*next + made)) kept |= std::uint64_t{1} << lane;
+    const auto next = ledger_.first_missing(lane);
+    if (!next) continue;
+    const sampler::BatchRows rows =
+        lanes_[lane].group->plan->rows(next->origin, next->batch, lanes_[lane].rank);
+    const auto row = window->number(next->epoch, rows.first);
+    if (row && window->has(*row)) kept |= std::uint64_t{1} << lane;
   }
   return kept;
 }

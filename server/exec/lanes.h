@@ -157,9 +157,6 @@ class Lanes {
   /// Logs by how many batches a new client begins behind the foremost one, if by more than max_lag. Returns
   /// wire::OpenReply::batches_behind.
   std::uint32_t report_late(Lane& late, const wire::OpenRequest& request) const;
-  /// Rows between two positions that the window has.
-  [[nodiscard]] std::uint64_t kept_between(const publish::Position& first,
-                                           const publish::Position& end) const;
   /// Logs the first detachment of a client that has not begun far behind, which report_late() has logged.
   void report_detachment();
   void count_missing_ranks();

@@ -171,13 +171,6 @@ ring::RingWriter::Attachment Lanes::attach(std::uint32_t index, ring::Segment le
   return attachment;
 }
 
-std::uint64_t Lanes::kept_between(const publish::Position& first, const publish::Position& end) const {
-  const RowWindow* const window = maker_.window();
-  if (window == nullptr) return 0;
-  const auto from = window->number(first.epoch, first.position), to = window->number(end.epoch, end.position);
-  return from && to ? window->kept_between(*from, *to) : 0;
-}
-
 std::uint32_t Lanes::report_late(Lane& late, const wire::OpenRequest& request) const {
   if (supply_.builds_once() || late.reattaches) return 0;
   const sampler::EpochPlan& plan = *late.group->plan;
@@ -198,20 +191,21 @@ std::uint32_t Lanes::report_late(Lane& late, const wire::OpenRequest& request) c
   const publish::Position from = publish::position_of(plan, late.begin);
   const std::uint64_t samples = (ahead->epoch - from.epoch) * info_.samples + ahead->position - from.position;
   const bool chose = request.join != Join::kDefault || request.start || request.resume_server;
-  const std::uint64_t kept = std::min(samples, kept_between(from, *ahead));
+  // What the window has is kept for clients that are behind: all but a few of these rows are between the two.
+  const RowWindow* const window = maker_.window();
+  const std::uint64_t kept = window == nullptr ? 0 : std::min(samples, window->kept());
   const char* const made = maker_.keeps_decoded() ? "made" : "decoded";
-  log::log(
-      chose ? log::Level::kInfo : log::Level::kWarning,
-      "stream `{}`: client `{}` begins {}{} batches behind {}; {}{}", info_.name, late.client,
-      lag >= ClientStatus::kMostLag ? "at least " : "", lag,
-      first ? fmt::format("`{}`", lanes_[*first].client)
-            : "the foremost client of the streams that share its rows",
-      kept == 0
-          ? fmt::format("the {} samples between them are {} again", samples, made)
-          : fmt::format(
-                "of the {} samples between them, {} are in the window (sharing.window) and {} are {} again",
-                samples, kept, samples - kept, made),
-      chose ? "" : "; to skip them, attach with Loader(join=\"now\")");
+  log::log(chose ? log::Level::kInfo : log::Level::kWarning,
+           "stream `{}`: client `{}` begins {}{} batches behind {}; {}{}", info_.name, late.client,
+           lag >= ClientStatus::kMostLag ? "at least " : "", lag,
+           first ? fmt::format("`{}`", lanes_[*first].client)
+                 : "the foremost client of the streams that share its rows",
+           kept == 0 ? fmt::format("the {} samples between them are {} again", samples, made)
+                     : fmt::format(
+                           "of the {} samples between them, up to {} are in the window (sharing.window), and "
+                           "the others are {} again",
+                           samples, kept, made),
+           chose ? "" : "; to skip them, attach with Loader(join=\"now\")");
   return chose ? 0 : lag;
 }
 

@@ -130,12 +130,6 @@ bool RowWindow::has(std::uint64_t row) const {
   return found != rows_.end() && found->second.ready;
 }
 
-std::uint64_t RowWindow::kept_between(std::uint64_t first, std::uint64_t end) const {
-  const std::scoped_lock lock(mutex_);
-  return static_cast<std::uint64_t>(std::count_if(rows_.lower_bound(first), rows_.lower_bound(end),
-                                                  [](const auto& entry) { return entry.second.ready; }));
-}
-
 void RowWindow::erase(Rows::iterator entry) {
   // A reader that still copies the row keeps its memory.
   if (entry->second.row.use_count() == 1) free_.push_back(std::move(entry->second.row->bytes));

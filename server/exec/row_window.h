@@ -8,8 +8,9 @@
 // Rows are numbered through all epochs: epoch * positions + position.
 //
 // Thread safety: any thread may call any member. move(), needed_by_others() and
-// foremost_in_other_streams(), which the engine calls under its lock, take no lock. One mutex guards the
-// rows, but not their bytes; rows that are worth keeping take much longer to make than a call here.
+// foremost_in_other_streams(), which the engine calls under its lock, take no lock; has(), which it calls
+// once for each lane and batch, takes one. One mutex guards the rows, but not their bytes; rows that are
+// worth keeping take much longer to make than a call here.
 #pragma once
 
 #include <algorithm>
@@ -113,8 +114,6 @@ class RowWindow {
   [[nodiscard]] std::uint64_t budget() const { return budget_; }
   [[nodiscard]] std::uint64_t kept() const { return kept_.load(std::memory_order_relaxed); }  ///< rows
   [[nodiscard]] bool has(std::uint64_t row) const;  ///< it is finished
-  /// Those of rows [first, end) that it keeps.
-  [[nodiscard]] std::uint64_t kept_between(std::uint64_t first, std::uint64_t end) const;
   /// Rows that fit in besides.
   [[nodiscard]] std::uint64_t room() const { return most_ - std::min(most_, kept()); }
   [[nodiscard]] std::uint64_t used() const { return blocks_.load(std::memory_order_relaxed) * cost_; }

@@ -19,6 +19,9 @@ constexpr double kLeastMeasured = 0.5;
 /// Speeds change: a smaller gain is not worth a wait. One that has begun goes on for less.
 constexpr double kStartMargin = 1.03, kContinueMargin = 1;
 
+/// Fills in a row for lanes whose rows the window has.
+constexpr std::uint32_t kMostKeptFills = 4;
+
 constexpr std::uint64_t bit(std::uint32_t lane) {
   return std::uint64_t{1} << lane;
 }
@@ -91,13 +94,14 @@ void FillOrder::update(std::uint64_t now_ns, const Window& window, std::uint64_t
 }
 
 std::span<const std::uint32_t> FillOrder::lanes(std::uint64_t kept) {
+  kept_ = kept_fills_ < kMostKeptFills ? kept : 0;
   std::uint32_t count = 0;
   std::array<Candidate, Ledger::kMaxLanes> candidates;
   for (std::uint32_t lane = 0; lane < ledger_.options().lanes; ++lane) {
     if (!ledger_.is_open(lane)) continue;
     const bool waits = (waiting_ & bit(lane)) != 0;
     candidates[count++] = {
-        waits, waits ? row(lane) : 0, (kept & bit(lane)) == 0, ledger_.ahead(lane), last_fill_[lane], lane};
+        waits, waits ? row(lane) : 0, (kept_ & bit(lane)) == 0, ledger_.ahead(lane), last_fill_[lane], lane};
   }
   std::sort(candidates.begin(), candidates.begin() + count);
   std::transform(candidates.begin(), candidates.begin() + count, order_.begin(),

@@ -46,12 +46,14 @@ class FillOrder {
   /// `ledger` must outlive it.
   FillOrder(const Ledger& ledger, const Options& options) : ledger_(ledger), options_(options) {}
 
-  /// The open lanes: first those in `kept` (one bit each), whose next rows the window has, because copying
-  /// them costs little, and a client that has caught up shares whole batches; then the emptiest ring (ties:
-  /// longest without a fill); last those that yield. Valid until the next call.
+  /// The open lanes: the emptiest ring first (ties: longest without a fill), those that yield last. Of five
+  /// fills, up to four go first to lanes in `kept` (one bit each), whose next rows the window has: copying
+  /// them costs little, and a client that has caught up shares whole batches. Valid until the next call.
   std::span<const std::uint32_t> lanes(std::uint64_t kept);
   /// Whether a client may have to wait for one behind; else update() has no effect.
   [[nodiscard]] bool lets_yield() const { return options_.patience_ns > 0; }
+  /// Forgets what is being measured: there are not two lanes.
+  void pause() { seen_ns_ = checked_ns_ = starved_ = 0; }
   /// Ten times a second decides who yields. To be called after acks were taken and grants written. `starved`:
   /// lanes, one bit each, whose client lacks a batch.
   void update(std::uint64_t now_ns, const Window& window, std::uint64_t starved);
@@ -62,6 +64,7 @@ class FillOrder {
     made_ += static_cast<double>(rows);
     batch_rows_ = std::max(batch_rows_, rows);
     last_fill_[lane] = ++fills_;
+    kept_fills_ = (kept_ & std::uint64_t{1} << lane) != 0 ? kept_fills_ + 1 : 0;
   }
   /// Lanes, one bit each, that yield the workers to a lane behind.
   [[nodiscard]] std::uint64_t waiting() const { return waiting_; }
@@ -86,6 +89,8 @@ class FillOrder {
   std::array<std::uint32_t, Ledger::kMaxLanes> order_{};
   std::array<std::uint64_t, Ledger::kMaxLanes> last_fill_{};  ///< numbers of fills
   std::uint64_t fills_ = 0;
+  std::uint64_t kept_ = 0;        ///< lanes that come first, as of the last lanes()
+  std::uint32_t kept_fills_ = 0;  ///< that went to such lanes one after the other
   std::uint64_t batch_rows_ = 0;  ///< of the largest batch so far
   std::array<Speed, Ledger::kMaxLanes> speeds_{};
   std::uint64_t waiting_ = 0, awaited_ = 0, starved_ = 0;  ///< one bit per lane; as of the last update

@@ -180,6 +180,14 @@ std::optional<Ledger::Fill> Ledger::take_fill(std::uint32_t index) {
   return std::nullopt;
 }
 
+std::optional<Cursor> Ledger::first_missing(std::uint32_t index) const {
+  const Lane& lane = lanes_[index];
+  Cursor cursor = lane.next;
+  for (std::uint32_t i = lane.leased; i < quota(); ++i, cursor = advance(*lane.plan, cursor))
+    if (!holds(key_of(index, cursor))) return cursor;
+  return std::nullopt;
+}
+
 Ledger::Slot* Ledger::farthest_pending(std::uint32_t index) {
   const Lane& lane = lanes_[index];
   Slot* farthest = nullptr;

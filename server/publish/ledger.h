@@ -120,6 +120,8 @@ class Ledger {
   /// Joins this lane to the existing batches of its window, and allocates a slot for the first missing one.
   /// Joining a ready batch can make grants due: call take_grants() afterwards.
   std::optional<Fill> take_fill(std::uint32_t lane);
+  /// The first batch of the open lane's window that no slot has; nullopt: there is none.
+  [[nodiscard]] std::optional<Cursor> first_missing(std::uint32_t lane) const;
   /// Ends a fill. False: no lane wants the batch any more; the slot is free again.
   bool filled(std::uint32_t slot);
   /// Ends a failed fill: no lane waits for the batch any more, and the slot is free.

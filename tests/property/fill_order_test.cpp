@@ -146,8 +146,8 @@ class Simulation {
   bool start_fill(Worker& worker) {
     std::uint64_t kept_lanes = 0;
     for (std::uint32_t lane = 0; lane < 2; ++lane)
-      if (ledger_.is_open(lane) && window_.contains(next(lane) + ledger_.ahead(lane)))
-        kept_lanes |= 1U << lane;
+      if (const auto missing = ledger_.is_open(lane) ? ledger_.first_missing(lane) : std::nullopt)
+        if (window_.contains(missing->epoch * scenario_.batches + missing->batch)) kept_lanes |= 1U << lane;
     for (const std::uint32_t lane : order_.lanes(kept_lanes)) {
       const auto fill = ledger_.take_fill(lane);
       if (++fills_ % 64 == 0) ledger_.check();
