@@ -267,7 +267,7 @@ TEST(FillOrder, IsRarelyAboveTheBetterOfWaitingAndNot) {
     all_detach += static_cast<double>(detach.total());
     all_rule += static_cast<double>(rule.total());
   }
-  // Not everything can be foreseen: of 2,400 scenarios (seeds 1 to 6), two are above 1.05.
+  // Not everything can be foreseen: of 2,400 scenarios (seeds 1 to 6), one is above 1.05.
   EXPECT_LE(over, kScenarios / 200);
   EXPECT_LE(worst, 1.15);
   EXPECT_LT(all_rule, all_detach);
