@@ -128,8 +128,7 @@ bool Stream::Impl::warn_of_lag() {
       fmt::format(
           "stream '{}': client `{}` begins {}{} batches behind the foremost client; the server makes these "
           "batches again, and decodes the rows that its window (sharing.window) no longer has. Start the "
-          "jobs "
-          "together (sharing.wait_for), or skip these batches with join=\"now\"",
+          "jobs together (sharing.wait_for), or skip these batches with join=\"now\"",
           info.name, identity.client, behind >= wire::kMostBehind ? "at least " : "", behind));
 }
 

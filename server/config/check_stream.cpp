@@ -90,8 +90,7 @@ void check_sharing(const StreamConfig& stream, const Json& map, const Reading& r
     if (const Pointer at = Pointer("/sharing") / key; stream.delivery == Delivery::kShard && map.contains(at))
       reading.wrong_key(at,
                         "applies only to broadcast streams, because ranks of a shard stream share no slots: "
-                        "remove it, or set "
-                        "it to nothing where `extends` inherits it");
+                        "remove it, or set it to nothing where `extends` inherits it");
   if (stream.delivery == Delivery::kBroadcast && sharing.on_lag == OnLag::kWait)
     if (const Pointer at("/sharing/patience"); map.contains(at))
       reading.wrong_key(

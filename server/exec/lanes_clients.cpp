@@ -191,7 +191,7 @@ std::uint32_t Lanes::report_late(Lane& late, const wire::OpenRequest& request) c
   const publish::Position from = publish::position_of(plan, late.begin);
   const std::uint64_t samples = (ahead->epoch - from.epoch) * info_.samples + ahead->position - from.position;
   const bool chose = request.join != Join::kDefault || request.start || request.resume_server;
-  // What the window has is kept for clients that are behind: all but a few of these rows are between the two.
+  // The window keeps rows for clients that are behind. Almost all of them are between these two clients.
   const RowWindow* const window = maker_.window();
   const std::uint64_t kept = window == nullptr ? 0 : std::min(samples, window->kept());
   const char* const made = maker_.keeps_decoded() ? "made" : "decoded";
