@@ -13,6 +13,17 @@ constexpr std::uint32_t kStateVersion = 1;
 constexpr std::uint32_t kMostRanks = 1 << 20;
 constexpr std::uint32_t kLargestBatch = 1 << 24;
 
+/// The path of the first member of `found` that `known` lacks, such as "cursor.step"; nullopt: there is none.
+std::optional<std::string> unknown_member(const nlohmann::json& found, const nlohmann::json& known) {
+  for (const auto& [name, value] : found.items()) {
+    const auto same = known.find(name);
+    if (same == known.end()) return name;
+    if (same->is_object())
+      if (const auto inner = unknown_member(value, *same)) return fmt::format("{}.{}", name, *inner);
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::string State::to_json() const {
@@ -30,8 +41,13 @@ Result<State> State::from_json(std::string_view text) {
   State state;
   std::uint32_t version = 0;
   wire::ObjectReader reader(json, "state");
-  reader.integer("version", version)
-      .name("stream", state.stream)
+  reader.integer("version", version);
+  if (reader.done() && version != kStateVersion)
+    return fail(
+        ErrorCode::kVersionMismatch,
+        fmt::format("the state has version {}, expected {}; use the version of Headrace that saved it",
+                    version, kStateVersion));
+  reader.name("stream", state.stream)
       .object("cursor", state.cursor)
       .integer("batch_size", state.batch_size, kLargestBatch)
       .integer("world_size", state.world_size, kMostRanks)
@@ -40,11 +56,13 @@ Result<State> State::from_json(std::string_view text) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("not a state ({}): give what state() (Python: state_dict()) returned",
                             read.error().message));
-  if (version != kStateVersion)
+  // The version changes with the members, so these are not of another Headrace.
+  if (const auto unknown = unknown_member(json, nlohmann::json::parse(state.to_json())))
     return fail(
-        ErrorCode::kVersionMismatch,
-        fmt::format("the state has version {}, expected {}; use the version of Headrace that saved it",
-                    version, kStateVersion));
+        ErrorCode::kInvalidArgument,
+        fmt::format("state: unknown member {}; give what state() (Python: state_dict()) returned, and "
+                    "save values of your own beside it",
+                    nlohmann::json(*unknown).dump()));
   if (state.batch_size == 0 || state.world_size == 0)
     return fail(ErrorCode::kInvalidArgument, "state: batch_size or world_size is 0");
   return state;

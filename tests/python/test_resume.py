@@ -196,6 +196,8 @@ def test_something_else_than_a_state_is_refused(start_server: Any, quiet_config:
         for wrong in ({}, {**good, "cursor": {"epoch": -1, "origin": 0, "batch": 0}}, {**good, "batch_size": "8"}):
             with pytest.raises(InvalidArgument, match="state"):
                 loader.load_state_dict(wrong)
+        with pytest.raises(InvalidArgument, match=r'state: unknown member "step"; .* save values of your own beside it'):
+            loader.load_state_dict({**good, "step": 7})
 
 
 def test_ranks_that_disagree_get_an_error_with_both_values(start_server: Any, shard_config: dict[str, Any]) -> None:

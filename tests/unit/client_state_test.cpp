@@ -38,9 +38,29 @@ TEST(State, RefusesWhatIsNoState) {
     ASSERT_FALSE(state) << text;
     EXPECT_EQ(state.error().code, ErrorCode::kInvalidArgument);
   }
+}
+
+TEST(State, RefusesMembersThatItDoesNotKnow) {
+  const auto error_of = [](const char* member, const char* replacement) {
+    std::string text = example().to_json();
+    text.replace(text.find(member), std::string(member).size(), replacement);
+    const auto state = State::from_json(text);
+    return state ? "accepted: " + text : state.error().to_string();
+  };
+  constexpr auto kRest =
+      "; give what state() (Python: state_dict()) returned, and save values of your own beside it";
+  EXPECT_EQ(error_of("\"version\"", "\"step\":7,\"version\""),
+            std::string("INVALID_ARGUMENT: state: unknown member \"step\"") + kRest);
+  EXPECT_EQ(error_of("\"origin\"", "\"orgin\":7,\"origin\""),
+            std::string("INVALID_ARGUMENT: state: unknown member \"cursor.orgin\"") + kRest);
+}
+
+TEST(State, OfAnotherVersionIsRefusedWhateverItsMembersAre) {
   std::string later = example().to_json();
   later.replace(later.find("\"version\":1"), 11, "\"version\":2");
-  EXPECT_EQ(State::from_json(later).error().code, ErrorCode::kVersionMismatch);
+  for (const std::string& text :
+       {later, std::string(R"({"version":2})"), std::string(R"({"version":2,"a":1})")})
+    EXPECT_EQ(State::from_json(text).error().code, ErrorCode::kVersionMismatch) << text;
 }
 
 TEST(ResumeCursor, IsTheSameAtTheSameSizes) {
