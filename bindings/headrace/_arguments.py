@@ -88,7 +88,8 @@ def refuse_nameless_resume(given: dict[str, Any], stream: dict[str, Any]) -> Non
     """Refuses resume="server" where the server would remember no position, unless there is another reason to refuse it."""
     remembers = not stream.get("live") and not (stream.get("residence") and given["device"] is not None)
     named = given["group"] or given["client"]
-    if given["resume"] and stream.get("delivery") == "broadcast" and remembers and not named and given["state"] is None:
+    sole = given["state"] is None and given["join"] == "default"
+    if given["resume"] and stream.get("delivery") == "broadcast" and remembers and not named and sole:
         raise InvalidArgument(
             "resume='server' on a broadcast stream: the server remembers positions by group, which is the client's name there, and the "
             "default name is new in each process; pass client='NAME', the same in each run"

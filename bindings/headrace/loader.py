@@ -75,7 +75,7 @@ class Loader:
     join               where to begin without a state: "default" (epoch 0); "now" (the foremost client's position), "epoch_start"
                        (the start of that client's epoch)
     state              a saved state_dict() from which to resume
-    resume             "server": resume from the position that the server remembers for this group
+    resume             "server": resume from the position that the server remembers for this group; not together with state or join
     timeout            seconds for attaching and for each request
     batch_timeout      seconds to wait for one batch; the first wait of more than 10 s warns, with the reason
     reconnect_timeout  seconds to wait for a dead server to restart

@@ -14,6 +14,7 @@
 #include "clientlib/client/session.h"
 #include "clientlib/client/stream_impl.h"
 #include "clientlib/wire/object_reader.h"
+#include "clientlib/wire/words.h"
 
 namespace headrace {
 
@@ -108,6 +109,11 @@ Result<Stream> Client::open(const OpenOptions& options) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("stream '{}': the state says where to begin; do not set join or resume as well",
                             options.stream));
+  if (options.resume_from_server && options.join != Join::kDefault && options.join != Join::kCursor)
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("stream '{}': resume_from_server (Python: resume='server') and join={} both say "
+                            "where to begin; set only one of them",
+                            options.stream, wire::word_of(options.join)));
   if (options.rank >= options.world_size)
     return fail(
         ErrorCode::kInvalidArgument,

@@ -306,3 +306,12 @@ def test_resume_from_the_server_needs_a_name_on_a_broadcast_stream(start_server:
         headrace.Loader(address, stream="train", resume="server")
     with headrace.Loader(address, stream="train", resume="server", client="same") as loader:
         assert next(iter(loader)).number == 0
+
+
+@pytest.mark.parametrize("join", ["now", "epoch_start"])
+def test_a_loader_resumes_from_the_server_or_joins_others_but_not_both(
+    start_server: Any, quiet_config: dict[str, Any], join: str
+) -> None:
+    address = start_server(quiet_config).address
+    with pytest.raises(InvalidArgument, match=rf"\(Python: resume='server'\) and join={join} both say where to begin; set only one of them"):
+        headrace.Loader(address, stream="train", client="same", resume="server", join=join)

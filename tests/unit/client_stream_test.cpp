@@ -278,6 +278,16 @@ TEST_F(StreamTest, JoiningAtACursorNeedsOne) {
   EXPECT_THAT(stream.error().message, HasSubstr("join=cursor needs a state"));
 }
 
+TEST_F(StreamTest, ResumesFromTheServerOrJoinsOthersButNotBoth) {
+  auto client = Client::connect({.address = directory_}).value();
+  const auto stream = client.open({.stream = "train", .join = Join::kEpochStart, .resume_from_server = true});
+  ASSERT_FALSE(stream);
+  EXPECT_EQ(stream.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_THAT(stream.error().message,
+              HasSubstr("resume_from_server (Python: resume='server') and join=epoch_start both say where to "
+                        "begin; set only one of them"));
+}
+
 TEST_F(StreamTest, AMissingStreamIsNamedWithTheExistingOnes) {
   auto client = Client::connect({.address = directory_}).value();
   const auto stream = client.open({.stream = "trian"});

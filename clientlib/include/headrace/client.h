@@ -88,7 +88,7 @@ struct OpenOptions {
   Join join = Join::kDefault;
   std::optional<State> state = {};  ///< resume from it, even at another batch size or world size
   /// Resume from a position that the server remembers for this group: this rank's own while other ranks of
-  /// the group are attached, else the slowest rank's.
+  /// the group are attached, else the slowest rank's. Not together with `state`, kNow or kEpochStart.
   bool resume_from_server = false;
   std::chrono::milliseconds reconnect_timeout{60'000};  ///< how long a dead server may take to come back
   Batches batches = Batches::kShared;
