@@ -97,6 +97,12 @@ void check_sharing(const StreamConfig& stream, const Json& map, const Reading& r
           at,
           "applies only with `on_lag: detach`: with `wait`, clients always wait: remove it, or set it "
           "to nothing where `extends` inherits it");
+  if (const Pointer at("/sharing/wait_timeout");
+      map.contains(at) && !map.contains(Pointer("/sharing/wait_for")))
+    reading.wrong_key(
+        at,
+        "applies only with `wait_for`, without which no client waits for others: remove it, set "
+        "`wait_for`, or set it to nothing where `extends` inherits it");
   if (sharing.wait_for > 1 && sharing.wait_timeout.count() == 0)
     reading.wrong("sharing/wait_timeout",
                   fmt::format("0s: no client would wait for the {} clients of wait_for. Raise it, or remove "

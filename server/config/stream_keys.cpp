@@ -74,8 +74,9 @@ Description<SharingConfig> SharingConfig::description() {
            "streams that share rows count. After all have detached, the next clients wait again. For a "
            "feed: number of clients that must attach before the first batch; later clients do not wait."),
        key("wait_timeout", &Self::wait_timeout, duration(),
-           "How long after the first client's call the server waits for the others. Then it begins without "
-           "them."),
+           "Only with `wait_for`. How long after the first client's call the server waits for the others. "
+           "Then "
+           "it begins without them."),
        key("patience", &Self::patience, duration(),
            "Only for `delivery: broadcast` with `on_lag: detach`. The longest total time for which a client "
            "that is ahead yields the workers to one that is too far behind to share rows. It yields only if "

@@ -45,7 +45,7 @@ TEST(Config, SurvivesAnyPrefixOfASoundText) {
   const std::string text =
       "sources: {f: {type: image_folder, path: /data}}\nstreams:\n  t:\n    source: f\n"
       "    transforms: [random_resized_crop: {size: 8}]\n"
-      "    output: {dtype: float32, layout: NHWC}\n    sharing: {wait_timeout: '5s'}\n";
+      "    output: {dtype: float32, layout: NHWC}\n    sharing: {wait_for: 2, wait_timeout: '5s'}\n";
   ASSERT_TRUE(parse(text, "x.yaml")) << parse(text, "x.yaml").error().message;
   for (std::size_t n = 0; n < text.size(); ++n) {
     const auto outcome = examine(text.substr(0, n), "x.yaml");

@@ -98,8 +98,8 @@ std::vector<Wrong> cases() {
        "x.yaml:3:19: server.metrics: \"on\" is not off, or a map of address, images, port"},
       {"DurationLongerThanAYear", kNothing + ok + "server: {group_grace: 8761h}\n",
        "x.yaml:3:23: server.group_grace: \"8761h\" is longer than a year, which is 8760h"},
-      {"WaitLongerThanAYear", images("    sharing: {wait_timeout: 999999999h}\n"),
-       "x.yaml:6:29: streams.t.sharing.wait_timeout: \"999999999h\" is longer than a year, which is 8760h"},
+      {"WaitLongerThanAYear", images("    sharing: {wait_for: 2, wait_timeout: 999999999h}\n"),
+       "x.yaml:6:42: streams.t.sharing.wait_timeout: \"999999999h\" is longer than a year, which is 8760h"},
       {"EvictionBeforeAHeartbeat", kNothing + ok + "server: {evict_after: 200ms}\n",
        "x.yaml:3:23: server.evict_after: \"200ms\" is too short: clients send a heartbeat twice a second; "
        "expected at least 1s"},
@@ -109,6 +109,9 @@ std::vector<Wrong> cases() {
       {"PatienceWithoutDetachment", images("    sharing: {on_lag: wait, patience: 10s}\n"),
        "x.yaml:6:29: streams.t.sharing.patience: applies only with `on_lag: detach`: with `wait`, clients "
        "always wait: remove it, or set it to nothing where `extends` inherits it"},
+      {"TimeWithoutWaitFor", images("    sharing: {wait_timeout: 5s}\n"),
+       "x.yaml:6:15: streams.t.sharing.wait_timeout: applies only with `wait_for`, without which no client "
+       "waits for others: remove it, set `wait_for`, or set it to nothing where `extends` inherits it"},
       {"WaitForWithoutTime", images("    sharing: {wait_for: 2, wait_timeout: 0s}\n"),
        "x.yaml:6:42: streams.t.sharing.wait_timeout: 0s: no client would wait for the 2 clients of wait_for. "
        "Raise it, or remove wait_for"},
