@@ -91,7 +91,7 @@ Codec<std::filesystem::path> local_path() {
 }
 
 Codec<std::chrono::milliseconds> duration() {
-  auto out = text("^[0-9]{1,9}(\\.[0-9]{1,6})?(ms|s|m|h)$", "a duration such as 500ms, 30s or 2m");
+  auto out = text("^[0-9]+(\\.[0-9]+)?(ms|s|m|h)$", "a duration such as 500ms, 30s or 2m");
   return named(
       "duration",
       Codec<std::chrono::milliseconds>{
@@ -109,13 +109,14 @@ Codec<std::chrono::milliseconds> duration() {
 }
 
 Codec<std::uint64_t> bytes() {
-  auto out = text("^[0-9]{1,9}(\\.[0-9]{1,6})? ?([kKMGT]i?)?B$", "a size such as 512MB, 8GiB or 1.5 TB");
+  auto out = text("^[0-9]+(\\.[0-9]+)? ?([kKMGT]i?)?B$", "a size such as 512MB, 8GiB or 1.5 TB");
   return named("bytes", Codec<std::uint64_t>{
                             out.schema,
                             [](const Json& value, const Reading& reading) {
                               const auto size = parse_size(value.get<std::string>());
                               if (!size)
-                                reading.wrong("", fmt::format("{} is more than 9007 TB", value.dump()));
+                                reading.wrong(
+                                    "", fmt::format("{} is too large: the limit is 9007 TB", value.dump()));
                               return size.value_or(0);
                             },
                             [](const std::uint64_t& size) {

@@ -163,7 +163,12 @@ std::vector<Wrong> cases() {
        "x.yaml:1:62: sources.s.cache.decoded: \"0MB\" is no room for anything; leave it out"},
       {"CacheOfMoreThanAll",
        "sources: {s: {type: image_folder, path: /x, cache: {encoded: 99999999TB}}}\n" + ok,
-       "x.yaml:1:62: sources.s.cache.encoded: \"99999999TB\" is more than 9007 TB"},
+       "x.yaml:1:62: sources.s.cache.encoded: \"99999999TB\" is too large: the limit is 9007 TB"},
+      {"SizeOfManyDigits", images("    sharing: {window: 99999999999999999999GB}\n"),
+       "x.yaml:6:23: streams.t.sharing.window: \"99999999999999999999GB\" is too large: the limit is 9007 "
+       "TB"},
+      {"DurationOfManyDigits", kNothing + ok + "server: {group_grace: 99999999999999999999s}\n",
+       "x.yaml:3:23: server.group_grace: \"99999999999999999999s\" is longer than a year, which is 8760h"},
       {"CacheOfWhatIsInMemory",
        "sources: {s: {type: idx, images: /x, labels: /y, cache: {encoded: 1GB}}}\n" + ok,
        "x.yaml:1:58: sources.s.cache.encoded: an idx source is in memory already; leave this out"},
