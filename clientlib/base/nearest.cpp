@@ -53,9 +53,15 @@ std::string nearest(std::string_view name, std::span<const std::string> candidat
   return best;
 }
 
-std::string did_you_mean(std::string_view name, std::span<const std::string> candidates) {
+std::string did_you_mean(std::string_view name, std::span<const std::string> candidates, char quote) {
   const std::string near = nearest(name, candidates);
-  return near.empty() ? "" : "; did you mean `" + near + "`?";
+  return near.empty() ? "" : "; did you mean " + (quote + near + quote) + "?";
+}
+
+Error no_such_stream(std::string_view name, std::span<const std::string> streams) {
+  std::string message = "no stream `" + std::string(name) + "`; expected one of: ";
+  for (std::size_t i = 0; i < streams.size(); ++i) message += (i == 0 ? "" : ", ") + streams[i];
+  return {ErrorCode::kNoSuchStream, message + did_you_mean(name, streams)};
 }
 
 }  // namespace headrace

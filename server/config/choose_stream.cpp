@@ -16,8 +16,7 @@ Result<std::string> choose_stream(const std::vector<std::string>& names, const s
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("several streams, and none is named `train`: name one of them: {}",
                             fmt::join(names, ", ")));
-  return fail(ErrorCode::kNoSuchStream, fmt::format("no stream `{}`; expected one of: {}{}", name,
-                                                    fmt::join(names, ", "), did_you_mean(name, names)));
+  return fail(no_such_stream(name, names));
 }
 
 Result<std::string> choose_stream(const Config& config, const std::string& asked) {

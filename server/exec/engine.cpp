@@ -96,8 +96,7 @@ Result<std::size_t> Engine::find(const std::string& name) const {
     if (streams_[i]->info().name == name) return i;
     names.push_back(streams_[i]->info().name);
   }
-  return fail(ErrorCode::kNoSuchStream, fmt::format("no stream `{}`; expected one of: {}{}", name,
-                                                    fmt::join(names, ", "), did_you_mean(name, names)));
+  return fail(no_such_stream(name, names));
 }
 
 void Engine::run(std::size_t index) {

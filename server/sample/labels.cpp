@@ -32,12 +32,11 @@ bool are_numbers(const std::vector<std::string>& classes) {
 
 std::string unknown_class(std::string_view name, const std::vector<std::string>& classes) {
   constexpr std::ptrdiff_t kShown = 10;
-  const auto near = nearest(name, classes);
   return fmt::format(
       "class \"{}\", which does not exist; classes: {}{}{}", name,
       fmt::join(classes.begin(), classes.begin() + std::min(kShown, std::ssize(classes)), ", "),
       std::ssize(classes) > kShown ? fmt::format(", ... ({} in all)", classes.size()) : "",
-      near.empty() ? "" : fmt::format("; did you mean \"{}\"?", near));
+      did_you_mean(name, classes, '"'));
 }
 
 }  // namespace headrace::server::sample

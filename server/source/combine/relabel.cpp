@@ -75,12 +75,11 @@ Result<std::shared_ptr<const Source>> relabel(const std::shared_ptr<const Source
     const auto mapped = options.remap.find(name);
     const std::string& now = mapped == options.remap.end() ? name : mapped->second;
     if (!options.classes.empty() && !places.contains(now)) {
-      const auto near = nearest(now, options.classes);
       problems.add(
           fmt::format("relabel: class \"{}\"{} is none of `classes`: list it, remap it, or leave its "
                       "samples out by a subset{}",
                       name, now == name ? "" : fmt::format(", remapped to \"{}\",", now),
-                      near.empty() ? "" : fmt::format("; did you mean \"{}\"?", near)));
+                      did_you_mean(now, options.classes, '"')));
       continue;
     }
     labels.push_back(place(now).first);

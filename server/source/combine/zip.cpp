@@ -84,9 +84,7 @@ Error refused(const std::string& what) {
 }
 
 std::string instead(const std::string& name, const std::vector<std::string>& names) {
-  const auto near = nearest(name, names);
-  return fmt::format("{}{}", fmt::join(names, ", "),
-                     near.empty() ? "" : fmt::format("; did you mean \"{}\"?", near));
+  return fmt::format("{}{}", fmt::join(names, ", "), did_you_mean(name, names, '"'));
 }
 
 std::vector<std::string> names_of(const std::vector<SourceField>& fields) {
