@@ -13,6 +13,7 @@
 #include "server/session/cache_metrics.h"
 #include "server/session/collector.h"
 #include "server/session/stream_snapshot.h"
+#include "server/status/growth.h"
 
 namespace headrace::server::session {
 
@@ -36,15 +37,15 @@ nlohmann::json figures_of(const WatchedGroup& watched, const nlohmann::json& str
     decoded += streams.at(name).at("decoded").get<std::uint64_t>();
     granted += streams.at(name).at("granted").get<std::uint64_t>();
   }
-  nlohmann::json out{{"streams", watched.group.streams},
-                     {"decoded", decoded},
-                     {"granted", granted},
-                     {"sharing_factor", nullptr},
-                     {"decoded_in_30_s", nullptr},
-                     {"granted_in_30_s", nullptr},
-                     {"decoded_again_in_30_s", nullptr},
-                     {"interval_ended_seconds_ago", nullptr}};
-  if (decoded > 0) out["sharing_factor"] = static_cast<double>(granted) / static_cast<double>(decoded);
+  nlohmann::json out{
+      {"streams", watched.group.streams},
+      {"decoded", decoded},
+      {"granted", granted},
+      {"sharing_factor", status::sharing_factor(static_cast<double>(granted), static_cast<double>(decoded))},
+      {"decoded_in_30_s", nullptr},
+      {"granted_in_30_s", nullptr},
+      {"decoded_again_in_30_s", nullptr},
+      {"interval_ended_seconds_ago", nullptr}};
   if (const auto interval = watched.watch.last_interval()) {
     const std::uint64_t now = ring::monotonic_ns();
     out["decoded_in_30_s"] = interval->decoded;

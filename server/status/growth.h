@@ -32,6 +32,11 @@ inline const nlohmann::json& client_in(const nlohmann::json& stream, const std::
   return none;
 }
 
+/// How many trainers each decoded sample served; null before one was decoded.
+inline nlohmann::json sharing_factor(double granted, double decoded) {
+  return decoded > 0 ? nlohmann::json(granted / decoded) : nlohmann::json();
+}
+
 /// The workers' time by stage ("read", "decode", "transform"): fractions of their sum, or zeros.
 inline nlohmann::json stage_fractions(const nlohmann::json& stream, const nlohmann::json& before) {
   const nlohmann::json& past = object_in(before, "stage_seconds");

@@ -75,10 +75,6 @@ void add_rates(json& stream, const json& before, double seconds, double workers)
   stream["seconds_left"] = seconds_left(stream, before, seconds);
 }
 
-json sharing_factor(double granted, double decoded) {
-  return decoded > 0 ? json(granted / decoded) : json();
-}
-
 /// Streams that share rows have one factor, because one of them decodes for the others.
 void add_sharing_factors(json& now) {
   json& streams = now.at("streams");
