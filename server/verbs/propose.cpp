@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <string>
+#include <system_error>
+#include <utility>
 #include <vector>
 
 #include "server/assembly/assemble.h"
@@ -59,6 +62,15 @@ int try_streams(const assembly::Assembly& assembly, const config::Config& config
   return code;
 }
 
+/// If the dataset was given by a relative path, so are its paths in the configuration, which is saved here.
+std::string as_given(const std::filesystem::path& dataset, std::string config) {
+  std::error_code unknown;
+  const auto here = std::filesystem::current_path(unknown);
+  if (unknown || dataset.is_absolute() || remote::is_url(dataset.string())) return config;
+  config.insert(config.find("sources:\n"), "# Relative paths begin in this file's folder.\n");
+  return source::relative_to(here, std::move(config));
+}
+
 }  // namespace
 
 int propose(const std::string& path) {
@@ -92,7 +104,7 @@ int propose(const std::string& path) {
   for (const std::string& note : source::notes_on(path, *proposal)) fmt::print(stderr, "note: {}\n", note);
   const int code = try_streams(*assembly, *config);
   fmt::print(stderr, "a configuration that serves it (headrace check {} > headrace.yaml):\n\n", shown);
-  fmt::print("{}", proposal->config);
+  fmt::print("{}", as_given(path, std::move(proposal->config)));
   return code;
 }
 

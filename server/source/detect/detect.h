@@ -37,6 +37,9 @@ Result<Proposal> propose(const std::filesystem::path& path);
 /// source: pairs are cropped together, and small images are not enlarged. True: `config` has changed.
 bool fit(Proposal& proposal, const std::string& stream, const Source& source);
 
+/// A proposal's `config`, to be saved in `folder`: paths of what is in the folder become relative to it.
+std::string relative_to(const std::filesystem::path& folder, std::string config);
+
 /// What the proposal does not cover: its notes and, for a folder, its other content.
 std::vector<std::string> notes_on(const std::filesystem::path& path, const Proposal& proposal);
 

@@ -50,6 +50,20 @@ std::string quoted(const std::string& text) {
   return out + '"';
 }
 
+std::string relative_to(const fs::path& folder, std::string config) {
+  const auto replace = [&config](const std::string& old, const std::string& by) {
+    for (auto at = config.find(old); at != std::string::npos; at = config.find(old, at + by.size()))
+      config.replace(at, old.size(), by);
+  };
+  const std::string alone = quoted(folder.string());
+  std::string inside = quoted((folder / "").string());  // with one slash at its end
+  replace(inside, "\".\"");
+  inside.pop_back();
+  replace(alone, "\".\"");
+  replace(inside, "\"");
+  return config;
+}
+
 std::vector<std::string> names_in(const fs::path& folder) {
   std::vector<std::string> names;
   std::error_code status;
