@@ -27,6 +27,7 @@ if(TARGET headrace_session)
   headrace_test(unit/handshake_test.cpp headrace::session)
   headrace_test(unit/directory_test.cpp headrace::session)
   headrace_test(fault/feeder_test.cpp headrace::client headrace::session headrace::config)
+  headrace_test(fault/bridge_test.cpp headrace::client headrace::session headrace::config headrace::maker pixels_make_jpeg)
 
   # Figures, not a test: tests/bench/README.md.
   add_executable(lanes_bench bench/lanes_bench.cpp)

@@ -124,17 +124,50 @@ bool FillJob::finish(std::uint32_t count) {
   return true;
 }
 
+bool FillJob::copy_slice(std::uint32_t first, std::uint32_t count, RowScratch& scratch,
+                         metrics::StreamCounters& counters) {
+  const RemoteRows* const from = remote->rows();
+  if (from == nullptr) return false;
+  RemoteScratch& copy = scratch.remote;
+  copy.samples.resize(count);
+  copy.replaced.resize(count);
+  copy.to.clear();
+  copy.from.clear();
+  const auto add = [&](void* to, std::uint64_t address, std::size_t row_size) {
+    copy.to.push_back({.iov_base = to, .iov_len = count * row_size});
+    copy.from.push_back(RemoteRows::part(address, first, count, row_size));
+  };
+  for (std::size_t f = 0; f < values.size(); ++f)
+    add(values[f] + first * maker.ring_row_size(f), from->fields[f], maker.ring_row_size(f));
+  add(copy.samples.data(), from->samples, sizeof copy.samples[0]);
+  add(copy.replaced.data(), from->replaced, sizeof copy.replaced[0]);
+  if (from->memory->read(copy.to, copy.from)) {
+    const auto kept = static_cast<std::uint32_t>(std::count(copy.replaced.begin(), copy.replaced.end(), 0));
+    remote->count_copied(kept);
+    counters.remote.add(kept);
+    counters.samples.add(kept);
+    return true;
+  }
+  remote->forget_rows();
+  return false;
+}
+
 bool FillJob::make_slice(std::uint32_t first, RowScratch& scratch, metrics::StreamCounters& counters) {
   const std::uint32_t last = end_of(first);
   const std::size_t deferred = scratch.deferred.size();
+  const bool copied = remote && !failure.failed() && copy_slice(first, last - first, scratch, counters);
   scratch.placed.clear();
   aim(scratch.targets, first);
-  const auto made = failure.failed() ? std::span<const SliceRow>()
-                                     : maker.make_slice(order, key.cursor.epoch, rows.first + first,
-                                                        last - first, scratch.targets, scratch, counters);
+  const auto made = copied || failure.failed()
+                        ? std::span<const SliceRow>()
+                        : maker.make_slice(order, key.cursor.epoch, rows.first + first, last - first,
+                                           scratch.targets, scratch, counters);
   for (std::uint32_t i = first; i < last && !failure.failed(); ++i) {
     std::int64_t label = 0;
-    if (!made.empty() && made[i - first].made) {
+    // A replaced sample is made here, where bad samples are counted.
+    if (copied && scratch.remote.replaced[i - first] == 0) {
+      describe(i, scratch.remote.samples[i - first], false);
+    } else if (!made.empty() && made[i - first].made) {
       describe(i, made[i - first].sample_index, false);
       label = made[i - first].label;
     } else {

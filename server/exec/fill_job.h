@@ -11,6 +11,7 @@
 
 #include "clientlib/ring/ring_writer.h"
 #include "server/exec/failure.h"
+#include "server/exec/remote_batch.h"
 #include "server/exec/sample_maker.h"
 #include "server/publish/ledger.h"
 #include "server/sampler/order.h"
@@ -35,11 +36,12 @@ struct FillRules {
 /// Thread safety: immutable except for the two atomics; shared by the workers that claim from it.
 struct FillJob {
   /// `expected`: each row's sample, if the stream prefetches samples. `others_need`: see
-  /// keep_unless.
+  /// keep_unless. `ordered`: see remote.
   /// `memory` must outlive the job.
   FillJob(const FillRules& rules, const ring::SlotMemory& memory, const publish::BatchKey& batch,
           const sampler::BatchRows& batch_rows, const sampler::EpochOrder& epoch_order,
-          std::vector<std::uint64_t> expected = {}, std::optional<RowWindow::Lanes> others_need = {})
+          std::vector<std::uint64_t> expected = {}, std::optional<RowWindow::Lanes> others_need = {},
+          std::shared_ptr<RemoteBatch> ordered = {})
       : maker(rules.maker),
         failure(rules.failure),
         streamed(rules.streamed),
@@ -50,6 +52,7 @@ struct FillJob {
         lead(maker.mixes() ? batch_rows.first % 2 : 0),
         samples(std::move(expected)),
         keep_unless(others_need),
+        remote(std::move(ordered)),
         descs(memory.rows()) {
     for (const FieldSpec& field : maker.fields()) {
       const std::size_t f = values.size();
@@ -80,6 +83,8 @@ struct FillJob {
   const std::vector<std::uint64_t> samples;
   /// Others than these lanes need the rows, too: they go into the stream's RowWindow. nullopt: nobody does.
   const std::optional<RowWindow::Lanes> keep_unless;
+  /// Its rows are ordered from another process. Null: they are made here.
+  const std::shared_ptr<RemoteBatch> remote;
   /// Has the memory, if that is a slot of a ring. Moved out by the worker that completes the job; other
   /// workers use the pointers below.
   std::optional<ring::LoanedSlot> slot;
@@ -96,8 +101,10 @@ struct FillJob {
   /// The size of all rows' fields as stored in the slot; for a ragged field, of one value per row.
   [[nodiscard]] std::uint64_t bytes() const;
 
-  /// Whether the next slice can be made without waiting for its samples.
-  [[nodiscard]] bool ready() const { return ready(begin_of(claimed.load(std::memory_order_relaxed))); }
+  /// Whether the next slice can be made without waiting for its samples or for another process.
+  [[nodiscard]] bool ready() const {
+    return !(remote && remote->awaited()) && ready(begin_of(claimed.load(std::memory_order_relaxed)));
+  }
 
   /// Claims and fills slices until none is left or ready, or until `until_ns`. Exactly one call, which
   /// completes the last row, returns true.
@@ -120,6 +127,9 @@ struct FillJob {
   /// last row. Rows that other workers make now are added to scratch.deferred.
   bool make_slices(RowScratch& scratch, metrics::StreamCounters& counters, std::uint64_t until_ns);
   bool make_slice(std::uint32_t first, RowScratch& scratch, metrics::StreamCounters& counters);
+  /// Copies a slice's rows from the process that has made them. False: they must be made here.
+  bool copy_slice(std::uint32_t first, std::uint32_t count, RowScratch& scratch,
+                  metrics::StreamCounters& counters);
   bool make_deferred(RowScratch& scratch, metrics::StreamCounters& counters);
   bool finish(std::uint32_t count);                            ///< True: these rows were the last ones
   Result<void> mix(std::uint32_t first, RowScratch& scratch);  ///< all rows of a slice

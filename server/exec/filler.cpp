@@ -1,5 +1,6 @@
 #include "server/exec/filler.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "clientlib/base/thrown.h"
@@ -36,6 +37,8 @@ std::shared_ptr<FillJob> Filler::next_job(std::uint64_t now_ns) {
     const bool granted = lanes_.write_grants(now_ns);
     if (!freed && !granted) break;
   }
+  if (orders_ != nullptr)
+    if (auto job = take_over()) return job;
   const bool anyone = lanes_.open_count() > 0;
   if (anyone && jobs_.empty() && !blocked_since_ns_) blocked_since_ns_ = now_ns;
   if (!anyone) end_blocked(now_ns);
@@ -52,9 +55,12 @@ std::shared_ptr<FillJob> Filler::start_job(const publish::Ledger::Fill& fill) tr
   const Cursor& cursor = fill.key.cursor;
   const sampler::BatchRows rows = lane.group->plan->rows(cursor.origin, cursor.batch, lane.rank);
   ring::LoanedSlot slot = ring_.loan(fill.slot);
+  const auto others_need = lanes_.others_need(fill, rows);
+  auto ordered = orders_ == nullptr ? nullptr : order(fill, rows, others_need.has_value());
+  auto expected = ordered ? look_ahead_.leave_out(fill, rows) : look_ahead_.expect(fill, rows);
   auto job =
       std::make_shared<FillJob>(rules_, slot.memory(), fill.key, rows, rules_.maker.order(cursor.epoch),
-                                look_ahead_.expect(fill, rows), lanes_.others_need(fill, rows));
+                                std::move(expected), others_need, std::move(ordered));
   jobs_.push_back(job);  // the last step that may throw: before it, ~LoanedSlot abandons the slot
   job->slot = std::move(slot);
   supply_.started(cursor);
@@ -64,6 +70,26 @@ std::shared_ptr<FillJob> Filler::start_job(const publish::Ledger::Fill& fill) tr
   lanes_.ledger().discard(fill.slot);
   stream_.stop_after("could not start a batch", thrown());
   return nullptr;
+}
+
+std::shared_ptr<RemoteBatch> Filler::order(const publish::Ledger::Fill& fill, const sampler::BatchRows& rows,
+                                           bool others_need) {
+  // What others need, or have in the window, is cheaper here; a batch that wraps around its epoch is rare.
+  const RowWindow* const window = rules_.maker.window();
+  if (others_need || (window != nullptr && !window->empty()) || rows.first + rows.rows > rules_.maker.size())
+    return nullptr;
+  const bool waits = (lanes_.starved() >> fill.lane & 1) != 0;
+  return orders_->order(fill.key.cursor.epoch, rows, waits ? 0 : lanes_.ledger().ahead(fill.lane));
+}
+
+std::shared_ptr<FillJob> Filler::take_over() {
+  if (lanes_.starved() == 0) return nullptr;
+  // The one ordered last: the others are more likely to arrive soon.
+  const auto last = std::find_if(jobs_.rbegin(), jobs_.rend(),
+                                 [](const auto& job) { return job->remote && job->remote->awaited(); });
+  if (last == jobs_.rend()) return nullptr;
+  (*last)->remote->make_here();
+  return *last;
 }
 
 void Filler::complete(FillJob& job, metrics::StreamCounters& counters) {

@@ -12,6 +12,7 @@
 #include "server/exec/fill_job.h"
 #include "server/exec/lanes.h"
 #include "server/exec/look_ahead.h"
+#include "server/exec/remote_batch.h"
 #include "server/exec/sample_maker.h"
 #include "server/exec/supply.h"
 
@@ -30,12 +31,19 @@ class Filler {
   /// The slot becomes READY; it becomes free if no lane wants it any more or the stream failed.
   void complete(FillJob& job, metrics::StreamCounters& counters);
   [[nodiscard]] bool filling() const { return !jobs_.empty(); }
+  /// Orders batches there from now on; null: nowhere. It must outlive the next call.
+  void order_from(RemoteOrders* orders) { orders_ = orders; }
   [[nodiscard]] LookAhead& look_ahead() { return look_ahead_; }
   void publish(StreamFigures& figures) const;
 
  private:
   /// Null: an exception stopped the stream.
   std::shared_ptr<FillJob> start_job(const publish::Ledger::Fill& fill);
+  /// An order for this batch; null: it is made here.
+  std::shared_ptr<RemoteBatch> order(const publish::Ledger::Fill& fill, const sampler::BatchRows& rows,
+                                     bool others_need);
+  /// A batch that another process makes, if its client would otherwise wait while workers have nothing to do.
+  std::shared_ptr<FillJob> take_over();
   void end_blocked(std::uint64_t now_ns);
 
   Stream& stream_;
@@ -44,6 +52,7 @@ class Filler {
   Supply& supply_;
   Lanes& lanes_;
   LookAhead look_ahead_;
+  RemoteOrders* orders_ = nullptr;
   std::deque<std::shared_ptr<FillJob>> jobs_;
   std::uint64_t blocked_since_ns_ = 0, blocked_total_ns_ = 0, last_batch_ns_ = 0;
 };

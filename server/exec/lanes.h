@@ -120,6 +120,9 @@ class Lanes {
   /// 2 without such lanes.
   [[nodiscard]] double fullness() const;
 
+  /// Lanes, one bit each, whose client lacks a batch.
+  [[nodiscard]] std::uint64_t starved() const;
+
   // --- for the stream
   [[nodiscard]] const std::vector<Lane>& all() const { return lanes_; }
   [[nodiscard]] publish::Ledger& ledger() { return ledger_; }
@@ -150,8 +153,6 @@ class Lanes {
   void open_ledger(std::uint32_t lane);
   /// Lanes, one bit each, whose next rows the window has.
   [[nodiscard]] std::uint64_t kept_lanes() const;
-  /// Lanes, one bit each, whose client lacks a batch.
-  [[nodiscard]] std::uint64_t starved() const;
   void forget_order(std::uint32_t lane);
   void report_waits(std::uint64_t lanes);  ///< logs the lanes that begin to wait, each once
   /// Logs by how many batches a new client begins behind the foremost one, if by more than max_lag. Returns

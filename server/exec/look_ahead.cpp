@@ -29,6 +29,13 @@ std::vector<std::uint64_t> LookAhead::expect(const publish::Ledger::Fill& fill,
   return samples;
 }
 
+std::vector<std::uint64_t> LookAhead::leave_out(const publish::Ledger::Fill& fill,
+                                                const sampler::BatchRows& rows) {
+  if (unexpect({fill.key.owner, fill.key.cursor}))
+    maker_.read_ahead()->forget(samples_of(fill.key.cursor.epoch, rows));
+  return {};
+}
+
 void LookAhead::expect_next(const publish::Ledger::Fill& fill) {
   const Lane& lane = lanes_.all()[fill.lane];
   const sampler::EpochPlan& plan = *lane.group->plan;

@@ -22,6 +22,8 @@ class LookAhead {
   /// Prefetches the samples of a batch that is being started, then those of the batches after it. Returns
   /// this batch's samples; none if the stream does not prefetch.
   std::vector<std::uint64_t> expect(const publish::Ledger::Fill& fill, const sampler::BatchRows& rows);
+  /// For a batch that is started, but whose samples are not to be read here. Returns none.
+  std::vector<std::uint64_t> leave_out(const publish::Ledger::Fill& fill, const sampler::BatchRows& rows);
   /// Drops the expected samples of batches that no lane reaches any more, because it closed or sought
   /// elsewhere.
   void drop_unwanted() noexcept;

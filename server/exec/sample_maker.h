@@ -3,6 +3,8 @@
 // clients or time.
 #pragma once
 
+#include <sys/uio.h>
+
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -76,6 +78,13 @@ struct FieldInput {
   bool prepared = false;  ///< an image as Plan::prepare makes it; false: as the source gives it
 };
 
+/// For rows that are copied from another process.
+struct RemoteScratch {
+  std::vector<std::uint64_t> samples;
+  std::vector<std::uint8_t> replaced;
+  std::vector<iovec> to, from;
+};
+
 /// Buffers of one worker.
 struct RowScratch {
   source::Sample sample;
@@ -94,6 +103,7 @@ struct RowScratch {
   source::SampleView view;
   std::vector<SliceRow> rows;
   std::string bad;  ///< for a row that failed for bad samples: its own sample, and what is wrong with it
+  RemoteScratch remote;
 };
 
 struct Row {

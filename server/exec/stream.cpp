@@ -100,6 +100,18 @@ std::shared_ptr<FillJob> Stream::next_job(std::uint64_t now_ns) {
   return job;
 }
 
+std::string Stream::obstacle_to_orders() const {
+  if (feed()) return "its batches come from a feed";
+  if (maker().mixes()) return "its rows are mixed with one another";
+  for (std::size_t f = 0; f < maker().fields().size(); ++f) {
+    const FieldSpec& field = maker().fields()[f];
+    if (field.kind == FieldKind::kRagged)
+      return fmt::format("the rows of field `{}` have different sizes", field.name);
+    if (maker().for_device(f)) return fmt::format("a device transforms field `{}`", field.name);
+  }
+  return {};
+}
+
 void Stream::complete(FillJob& job, metrics::StreamCounters& counters) {
   filler_.complete(job, counters);
   // The worker's next check publishes the figures.

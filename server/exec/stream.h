@@ -71,6 +71,9 @@ class Stream {
   void complete(FillJob& job, metrics::StreamCounters& counters);
   /// Whether a batch is under construction. Workers do not complete batches of a failed stream.
   [[nodiscard]] bool filling() const { return filler_.filling() && !failed(); }
+  /// Whether another process may make its rows; otherwise the reason.
+  [[nodiscard]] std::string obstacle_to_orders() const;
+  void order_from(RemoteOrders* orders) { filler_.order_from(orders); }  ///< see Filler
   /// How long a worker's recent run on this stream took; a large value before the first run.
   [[nodiscard]] std::uint64_t run_ns() const { return run_ns_; }
   [[nodiscard]] std::uint64_t worked_ns() const { return worked_ns_; }  ///< by all workers so far

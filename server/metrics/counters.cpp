@@ -12,6 +12,7 @@ void StreamTotals::add(const StreamCounters& counters) {
   cached += counters.cached.get();
   pixels += counters.pixels.get();
   busy_ns += counters.busy_ns.get();
+  remote += counters.remote.get();
   for (std::size_t i = 0; i < kReasons; ++i) errors[i] += counters.errors[i].get();
   for (std::size_t s = 0; s < kStages; ++s) {
     stages[s].total_ns += counters.stages[s].total_ns.get();

@@ -57,6 +57,7 @@ struct alignas(64) StreamCounters {
   std::array<Count, kReasons> errors;
   std::array<StageHistogram, kStages> stages;
   Count busy_ns;
+  Count remote;  ///< of the samples: made by another process (exec/remote_batch.h)
 
   StageHistogram& stage(Stage stage) { return stages[static_cast<std::size_t>(stage)]; }
 };
@@ -64,7 +65,7 @@ struct alignas(64) StreamCounters {
 /// A sum over workers: plain numbers.
 struct StreamTotals {
   std::uint64_t samples = 0, batches = 0, read_bytes = 0, published_bytes = 0, replaced = 0, shared = 0,
-                cached = 0, pixels = 0, busy_ns = 0;
+                cached = 0, remote = 0, pixels = 0, busy_ns = 0;
   std::array<std::uint64_t, kReasons> errors{};
   struct Histogram {
     std::array<std::uint64_t, kStageBounds.size() + 1> buckets{};
@@ -73,9 +74,11 @@ struct StreamTotals {
   std::array<Histogram, kStages> stages{};
 
   void add(const StreamCounters& counters);
-  /// Samples that were neither shared nor cached: read, and decoded if they are images. Workers count
-  /// concurrently, so shared + cached can exceed samples.
-  [[nodiscard]] std::uint64_t decoded() const { return samples - std::min(samples, shared + cached); }
+  /// Samples that were neither shared nor cached nor made elsewhere: read here, and decoded if they are
+  /// images. Workers count concurrently, so the others can exceed samples.
+  [[nodiscard]] std::uint64_t decoded() const {
+    return samples - std::min(samples, shared + cached + remote);
+  }
 };
 
 }  // namespace headrace::server::metrics

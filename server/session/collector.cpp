@@ -103,6 +103,8 @@ std::vector<MetricFamily> Collector::Collect() const {
       [](const auto& s) { return s.totals.shared; });
   counter("headrace_samples_cached_total", "Samples written into slots from a decoded cache.",
           [](const auto& s) { return s.totals.cached; });
+  counter("headrace_samples_made_elsewhere_total", "Samples written into slots that another node made.",
+          [](const auto& s) { return s.totals.remote; });
   counter(
       "headrace_window_refused_total",
       "Rows that others needed, but that were not kept because the window was full; streams that share rows "

@@ -4,6 +4,7 @@
 
 #include <prometheus/collectable.h>
 
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "server/assembly/caches.h"
 #include "server/assembly/open_source.h"
 #include "server/exec/engine.h"
+#include "server/session/bridge_orders.h"
 #include "server/session/sessions.h"
 #include "server/session/sharing_watch.h"
 
@@ -21,8 +23,12 @@ class Collector : public prometheus::Collectable {
  public:
   /// `engine` and `sharing` must outlive it.
   Collector(const exec::Engine& engine, const WatchedGroups& sharing, assembly::CachesInUse caches,
-            std::vector<assembly::RemoteUse> remotes = {})
-      : engine_(engine), sharing_(sharing), caches_(std::move(caches)), remotes_(std::move(remotes)) {}
+            std::vector<assembly::RemoteUse> remotes, std::shared_ptr<const BridgeOrders> orders)
+      : engine_(engine),
+        sharing_(sharing),
+        caches_(std::move(caches)),
+        remotes_(std::move(remotes)),
+        orders_(std::move(orders)) {}
 
   [[nodiscard]] std::vector<prometheus::MetricFamily> Collect() const override;
   [[nodiscard]] std::string exposition() const;  ///< Prometheus text format 0.0.4
@@ -34,7 +40,9 @@ class Collector : public prometheus::Collectable {
   [[nodiscard]] std::string not_ready() const;
 
  private:
-  /// Adds the metrics of network reads.
+  /// What other nodes have made.
+  [[nodiscard]] nlohmann::json nodes_as_json() const;
+  /// Adds the metrics of network reads and of other nodes.
   [[nodiscard]] std::vector<prometheus::MetricFamily> with_network(
       std::vector<prometheus::MetricFamily> families) const;
 
@@ -42,6 +50,7 @@ class Collector : public prometheus::Collectable {
   const WatchedGroups& sharing_;
   const assembly::CachesInUse caches_;
   const std::vector<assembly::RemoteUse> remotes_;
+  const std::shared_ptr<const BridgeOrders> orders_;
   metrics::Count bad_messages_;
 };
 

@@ -79,6 +79,7 @@ Server::~Server() {
   http_.reset();
   control_.reset();
   feeders_.clear();
+  bridge_.reset();
   reads_.request_stop();
   if (engine_) engine_->stop();
   sessions_.reset();
@@ -153,8 +154,9 @@ Result<std::unique_ptr<Server>> Server::build(const config::Config& config) {
     const bool broadcast = server->engine_->stream(*stream).info().delivery == Delivery::kBroadcast;
     server->sharing_.push_back(std::make_unique<WatchedGroup>(std::move(group), broadcast));
   }
-  server->collector_ = std::make_unique<Collector>(*server->engine_, server->sharing_,
-                                                   std::move(assembly->caches), std::move(assembly->remotes));
+  auto orders = std::make_shared<BridgeOrders>();
+  server->collector_ = std::make_unique<Collector>(
+      *server->engine_, server->sharing_, std::move(assembly->caches), std::move(assembly->remotes), orders);
   server->sessions_ = std::make_unique<Sessions>(*server->engine_);
   server->control_ = std::make_unique<Control>(
       *server->engine_, *server->sessions_,
@@ -178,6 +180,9 @@ Result<std::unique_ptr<Server>> Server::build(const config::Config& config) {
     server->http_ = std::move(*http);
   }
   if (auto done = server->start_feeders(); !done) return tl::make_unexpected(done.error());
+  auto bridge = Bridge::start(server->directory_.path(), *server->engine_, std::move(orders));
+  if (!bridge) return tl::make_unexpected(bridge.error());
+  server->bridge_ = std::move(*bridge);
   // The control socket comes last: a client that gets an answer finds everything else in place.
   if (auto done = server->control_->bind(server->directory_.socket(wire::kControlSocket)); !done)
     return tl::make_unexpected(done.error());

@@ -19,6 +19,7 @@
 #include "server/config/config.h"
 #include "server/exec/engine.h"
 #include "server/metrics/http.h"
+#include "server/session/bridge.h"
 #include "server/session/collector.h"
 #include "server/session/control.h"
 #include "server/session/directory.h"
@@ -76,6 +77,7 @@ class Server {
   std::unique_ptr<Collector> collector_;
   std::unique_ptr<Sessions> sessions_;
   std::vector<std::unique_ptr<Feeder>> feeders_;
+  std::unique_ptr<Bridge> bridge_;
   std::unique_ptr<Control> control_;
   std::unique_ptr<status::Status> status_;  ///< if there is an HTTP port
   std::unique_ptr<metrics::HttpServer> http_;

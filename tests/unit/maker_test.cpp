@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "headrace/client.h"
+#include "tests/batch_content.h"
 #include "tests/pixels/make_jpeg.h"
 #include "tests/running_server.h"
 #include "tests/temp_folder.h"
@@ -19,23 +20,6 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr std::uint32_t kSamples = 30;
-
-/// Everything that a client sees of a batch, except whether its memory is private.
-std::string content(const BatchView& batch) {
-  std::string all = std::to_string(batch.epoch()) + " " + std::to_string(batch.rows()) + " " +
-                    std::to_string(batch.valid_rows()) + "\n";
-  for (const RowInfo& row : batch.all_rows())
-    all += std::to_string(row.sample_index) + (row.valid ? " valid" : "") +
-           (row.replaced ? " replaced" : "") + "\n";
-  for (const FieldSpec& spec : batch.fields()) {
-    const FieldView field = batch.field(spec.name).value();
-    all += spec.name + " " + std::string(name_of(spec.dtype));
-    for (const std::int64_t size : field.shape) all += " " + std::to_string(size);
-    for (const std::int64_t offset : field.offsets) all += " at " + std::to_string(offset);
-    all += "\n" + std::string(reinterpret_cast<const char*>(field.data), field.bytes());
-  }
-  return all;
-}
 
 class MakerTest : public ::testing::Test {
  protected:
@@ -89,7 +73,7 @@ class MakerTest : public ::testing::Test {
           for (const Maker& one : makers) {
             const BatchView made = or_throw(one.batch(epoch, k, world_size, rank));
             EXPECT_EQ(made.batch(), served->batch());
-            EXPECT_EQ(content(made), content(*served)) << "epoch " << epoch << " batch " << k;
+            EXPECT_EQ(content_of(made), content_of(*served)) << "epoch " << epoch << " batch " << k;
           }
         }
       for (Stream& rank : ranks) EXPECT_FALSE(or_throw(rank.next()));
@@ -134,7 +118,7 @@ TEST_F(MakerTest, RunsDeviceTransformsOnTheCpu) {
   const Maker there = maker(photos(train + ", device: gpu")).value();
   EXPECT_TRUE(there.info().on_device.empty());
   EXPECT_EQ(here.info().fingerprint, there.info().fingerprint);
-  EXPECT_EQ(content(here.batch(1, 0).value()), content(there.batch(1, 0).value()));
+  EXPECT_EQ(content_of(here.batch(1, 0).value()), content_of(there.batch(1, 0).value()));
 }
 
 TEST_F(MakerTest, MakesTheServersBatchesOfEachRank) {
@@ -162,7 +146,7 @@ TEST_F(MakerTest, MakesTheSameRowsAloneAndInBatches) {
   const FieldView text = all.field("caption").value();
   for (std::uint64_t k = 0; k < made.length().value(); ++k) {
     const BatchView batch = made.batch(3, k).value();
-    EXPECT_EQ(content(made.rows(3, 8 * k, batch.rows()).value()), content(batch));
+    EXPECT_EQ(content_of(made.rows(3, 8 * k, batch.rows()).value()), content_of(batch));
     const auto image = batch.values<std::uint8_t>("image").value();
     const auto part = all.values<std::uint8_t>("image").value().subspan(k * 8 * 24 * 24 * 3, image.size());
     EXPECT_TRUE(std::equal(image.begin(), image.end(), part.begin()));
@@ -178,11 +162,11 @@ TEST_F(MakerTest, MakesTheSameRowsAloneAndInBatches) {
 TEST_F(MakerTest, BatchesOutliveTheMaker) {
   std::optional<Maker> made = maker(photos("batch_size: 8, transforms: [center_crop: 24]")).value();
   BatchView batch = made->batch(0, 1).value();
-  const std::string before = content(batch);
+  const std::string before = content_of(batch);
   EXPECT_TRUE(batch.private_copy());
   const auto image = batch.keep(0);
   made.reset();
-  EXPECT_EQ(content(batch), before);
+  EXPECT_EQ(content_of(batch), before);
   EXPECT_NE(batch.field("image").value().writable, nullptr);
 }
 
@@ -190,12 +174,13 @@ TEST_F(MakerTest, CanBeCalledByManyThreads) {
   const Maker made =
       maker(photos("batch_size: 8, transforms: [random_crop: {size: 24}]"), {.threads = 2}).value();
   std::vector<std::string> expected;
-  for (std::uint64_t k = 0; k < 4; ++k) expected.push_back(content(made.batch(0, k).value()));
+  for (std::uint64_t k = 0; k < 4; ++k) expected.push_back(content_of(made.batch(0, k).value()));
   std::atomic<int> equal{0};
   std::vector<std::jthread> threads;
   for (int t = 0; t < 4; ++t)
     threads.emplace_back([&] {
-      for (std::uint64_t k = 0; k < 4; ++k) equal += content(made.batch(0, k).value()) == expected[k] ? 1 : 0;
+      for (std::uint64_t k = 0; k < 4; ++k)
+        equal += content_of(made.batch(0, k).value()) == expected[k] ? 1 : 0;
     });
   threads.clear();
   EXPECT_EQ(equal, 16);

@@ -1,0 +1,47 @@
+#include "server/exec/remote_batch.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/syscall.h>
+
+#include <cerrno>
+#include <cstring>
+#include <numeric>
+
+namespace headrace::server::exec {
+
+Result<std::shared_ptr<const ProcessMemory>> ProcessMemory::open(pid_t pid) {
+  UniqueFd process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  if (!process)
+    return fail(ErrorCode::kEnvironment,
+                fmt::format("process {}: pidfd_open: {}", pid, std::strerror(errno)));
+  return std::shared_ptr<const ProcessMemory>(new ProcessMemory(pid, std::move(process)));
+}
+
+bool ProcessMemory::read(std::span<const iovec> to, std::span<const iovec> from) const {
+  const std::size_t size =
+      std::accumulate(to.begin(), to.end(), std::size_t{0},
+                      [](std::size_t sum, const iovec& part) { return sum + part.iov_len; });
+  const ssize_t copied = ::process_vm_readv(pid_, to.data(), to.size(), from.data(), from.size(), 0);
+  if (copied < 0 || static_cast<std::size_t>(copied) != size) return false;
+  // If the process still exists, its number was not given to another one before the copy.
+  pollfd ended{process_.get(), POLLIN, 0};
+  return ::poll(&ended, 1, 0) == 0;
+}
+
+iovec RemoteRows::part(std::uint64_t address, std::uint64_t first, std::uint64_t count,
+                       std::size_t row_size) {
+  return {.iov_base = reinterpret_cast<void*>(address + first * row_size), .iov_len = count * row_size};
+}
+
+bool RemoteBatch::make_here() {
+  State awaited = State::kAwaited;
+  return state_.compare_exchange_strong(awaited, State::kMadeHere, std::memory_order_acq_rel);
+}
+
+void RemoteBatch::arrive(RemoteRows rows) {
+  rows_ = std::move(rows);
+  state_.store(State::kArrived, std::memory_order_release);
+}
+
+}  // namespace headrace::server::exec

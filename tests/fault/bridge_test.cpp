@@ -1,0 +1,309 @@
+// Rows made by another process: whatever the bridge does, clients get the batches of a Maker.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <functional>
+#include <thread>
+
+#include "headrace/client.h"
+#include "headrace/maker.h"
+#include "tests/batch_content.h"
+#include "tests/bridge_peer.h"
+#include "tests/pixels/make_jpeg.h"
+#include "tests/running_server.h"
+#include "tests/temp_folder.h"
+
+namespace headrace::testing {
+namespace {
+
+using namespace std::chrono_literals;
+using nlohmann::json;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+
+constexpr std::uint32_t kSamples = 60;
+
+class BridgeTest : public ::testing::Test {
+ protected:
+  BridgeTest() {
+    for (std::uint32_t i = 0; i < kSamples; ++i) {
+      const auto file = pixels::make_jpeg({.width = 60, .height = 50, .seed = i});
+      folder_.put("photos/" + std::string(i % 2 ? "cat" : "dog") + "/" + std::to_string(100 + i) + ".jpg",
+                  std::string(file.begin(), file.end()));
+    }
+  }
+  void start(const std::string& more = "") {
+    config_ =
+        "sources: { photos: { type: image_folder, path: " + (folder_.path() / "photos").string() +
+        " } }\nstreams: { train: { source: photos, batch_size: 7, transforms: [{ random_resized_crop: 32 "
+        "}], ring: { prefetch: 4, max_clients: 2 }" +
+        more + " } }\n";
+    server_ = std::make_unique<RunningServer>(directory(), config_);
+  }
+  [[nodiscard]] std::filesystem::path directory() const { return folder_.path() / "run"; }
+  [[nodiscard]] Maker maker() const {
+    return or_throw(Maker::open(folder_.put("train.yaml", config_).string(), {.stream = "train"}));
+  }
+  [[nodiscard]] Stream open(std::uint32_t rank = 0, std::uint32_t world_size = 1) const {
+    return or_throw(or_throw(Client::connect({.address = directory().string()}))
+                        .open({.stream = "train", .rank = rank, .world_size = world_size}));
+  }
+  [[nodiscard]] json stats() const {
+    return json::parse(or_throw(or_throw(Client::connect({.address = directory().string()})).stats()));
+  }
+  [[nodiscard]] std::uint64_t made_elsewhere() const {
+    return stats()["streams"]["train"]["made_elsewhere"].get<std::uint64_t>();
+  }
+  /// Reads `epochs` epochs and compares each batch with a Maker's.
+  void expect_epochs(std::uint64_t epochs) {
+    const Maker reference = maker();
+    Stream stream = open();
+    for (std::uint64_t epoch = 0; epoch < epochs; ++epoch) {
+      std::uint64_t k = 0;
+      while (auto batch = or_throw(stream.next(20s)))
+        EXPECT_EQ(content_of(*batch), content_of(or_throw(reference.batch(epoch, k++))));
+      EXPECT_EQ(k, stream.epoch_length());
+    }
+  }
+
+  TempFolder folder_;
+  std::string config_;
+  std::unique_ptr<RunningServer> server_;
+};
+
+/// Answers orders on a thread until it is stopped.
+class Answering {
+ public:
+  using Answer = std::function<void(BridgePeer&, const json& order)>;
+  Answering(const std::filesystem::path& directory, std::uint32_t most, Answer answer)
+      : peer_(directory), answer_(std::move(answer)) {
+    peer_.greet(most);
+    thread_ = std::thread([this] {
+      while (!stop_)
+        if (const json order = peer_.order(20ms); !order.is_null()) answer_(peer_, order);
+    });
+  }
+  ~Answering() { stop(); }
+  BridgePeer& stop() {
+    stop_ = true;
+    if (thread_.joinable()) thread_.join();
+    return peer_;
+  }
+
+ private:
+  BridgePeer peer_;
+  const Answer answer_;
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+TEST_F(BridgeTest, RowsOfAnotherProcessAreDelivered) {
+  start();
+  const Maker remote = maker();
+  Answering answering(directory(), 4, [&](BridgePeer& peer, const json& order) {
+    peer.make(order, remote);
+    peer.send(order, "one");
+  });
+  expect_epochs(3);
+  const json bridge = stats()["bridge"];
+  EXPECT_TRUE(bridge["connected"].get<bool>());
+  ASSERT_EQ(bridge["nodes"].size(), 1U) << bridge;
+  EXPECT_EQ(bridge["nodes"][0]["node"], "one");
+  EXPECT_GT(bridge["nodes"][0]["samples"].get<std::uint64_t>(), 0U);
+  EXPECT_GE(made_elsewhere(), bridge["nodes"][0]["samples"].get<std::uint64_t>());
+  EXPECT_EQ(bridge["failed"], 0);
+}
+
+TEST_F(BridgeTest, EachRankGetsItsBatches) {
+  start(", delivery: shard");
+  const Maker remote = maker(), reference = maker();
+  const Answering answering(directory(), 8, [&](BridgePeer& peer, const json& order) {
+    peer.make(order, remote);
+    peer.send(order, "one");
+  });
+  std::vector<Stream> ranks;
+  ranks.push_back(open(0, 2));
+  ranks.push_back(open(1, 2));
+  for (std::uint64_t k = 0; k < ranks[0].epoch_length(); ++k)
+    for (std::uint32_t rank = 0; rank < 2; ++rank) {
+      const auto batch = or_throw(ranks[rank].next(20s));
+      ASSERT_TRUE(batch);
+      EXPECT_EQ(content_of(*batch), content_of(or_throw(reference.batch(0, k, 2, rank))));
+    }
+  EXPECT_GT(made_elsewhere(), 0U);
+}
+
+TEST_F(BridgeTest, NoMoreOrdersAreOpenThanTheBridgeAllows) {
+  start();
+  BridgePeer peer(directory());
+  peer.greet(2);
+  const Maker remote = maker();
+  Stream stream = open();
+  const json first = peer.order(), second = peer.order();
+  ASSERT_FALSE(second.is_null());
+  EXPECT_TRUE(peer.order(300ms).is_null());
+  // A released order makes room for the next one.
+  peer.make(first, remote);
+  peer.send(first, "one");
+  while (or_throw(stream.next(20s)) && peer.released == 0) (void)peer.order(10ms);
+  EXPECT_GT(peer.released, 0U);
+  peer.say({{"most", 0}});
+}
+
+TEST_F(BridgeTest, OrdersThatNobodyAnswersAreMadeHere) {
+  start();
+  const Answering answering(directory(), 4, [](BridgePeer&, const json&) {});
+  expect_epochs(2);
+  EXPECT_EQ(made_elsewhere(), 0U);
+}
+
+TEST_F(BridgeTest, ABridgeThatDisconnectsLeavesItsOrdersToTheServer) {
+  start();
+  {
+    BridgePeer peer(directory());
+    peer.greet(8);
+    Stream stream = open();
+    ASSERT_FALSE(peer.order().is_null());
+    peer.hang_up();
+    for (std::uint64_t k = 0; k < stream.epoch_length(); ++k) ASSERT_TRUE(or_throw(stream.next(20s)));
+  }
+  EXPECT_FALSE(stats()["bridge"]["connected"].get<bool>());
+  // Another one may come.
+  const Maker remote = maker();
+  const Answering answering(directory(), 8, [&](BridgePeer& next, const json& order) {
+    next.make(order, remote);
+    next.send(order, "two");
+  });
+  expect_epochs(2);
+  EXPECT_GT(made_elsewhere(), 0U);
+}
+
+TEST_F(BridgeTest, ANodeThatMakesWrongRowsIsRefused) {
+  start();
+  const Maker remote = maker();
+  Answering answering(directory(), 4, [&](BridgePeer& peer, const json& order) {
+    BridgePeer::Made& made = peer.make(order, remote);
+    for (std::byte& value : made.fields[0]) value ^= std::byte{1};
+    peer.send(order, "liar");
+  });
+  expect_epochs(2);
+  EXPECT_EQ(made_elsewhere(), 0U);
+  const json node = stats()["bridge"]["nodes"][0];
+  EXPECT_EQ(node["node"], "liar");
+  EXPECT_THAT(node["refused"].get<std::string>(), HasSubstr("other values"));
+  const auto& others = answering.stop().others;
+  ASSERT_EQ(others.size(), 1U);
+  EXPECT_EQ(others[0]["refused"], "liar");
+}
+
+TEST_F(BridgeTest, ANodeWithOtherFilesIsRefused) {
+  start();
+  const Maker remote = maker();
+  const Answering answering(directory(), 4, [&](BridgePeer& peer, const json& order) {
+    for (std::uint64_t& sample : peer.make(order, remote).samples) sample = (sample + 1) % kSamples;
+    peer.send(order, "other");
+  });
+  expect_epochs(1);
+  EXPECT_THAT(stats()["bridge"]["nodes"][0]["refused"].get<std::string>(),
+              HasSubstr("do both read the same files"));
+}
+
+TEST_F(BridgeTest, RowsThatCannotBeReadAreMadeHere) {
+  start();
+  const Maker remote = maker();
+  const Answering answering(directory(), 4, [&](BridgePeer& peer, const json& order) {
+    peer.say({{"made", order["order"]},
+              {"node", "gone"},
+              {"received", 0},
+              {"fields", {64, 64}},
+              {"samples", 64},
+              {"replaced", ~0ULL}});
+  });
+  expect_epochs(1);
+  EXPECT_EQ(made_elsewhere(), 0U);
+  EXPECT_GT(stats()["bridge"]["failed"].get<std::uint64_t>(), 0U);
+}
+
+TEST_F(BridgeTest, FailedOrdersAreMadeHere) {
+  start();
+  const Answering answering(directory(), 4, [](BridgePeer& peer, const json& order) {
+    peer.say({{"failed", order["order"]}, {"node", "poor"}, {"why", "no memory"}});
+  });
+  expect_epochs(1);
+  EXPECT_GT(stats()["bridge"]["failed"].get<std::uint64_t>(), 0U);
+}
+
+TEST_F(BridgeTest, BadSamplesAreReplacedAndCountedHere) {
+  for (int i = 0; i < 3; ++i) folder_.put("photos/cat/bad" + std::to_string(i) + ".jpg", "no image");
+  start();
+  const Maker remote = maker();
+  const Answering answering(directory(), 4, [&](BridgePeer& peer, const json& order) {
+    peer.make(order, remote);
+    peer.send(order, "one");
+  });
+  expect_epochs(2);
+  const json train = stats()["streams"]["train"];
+  EXPECT_GT(train["made_elsewhere"].get<std::uint64_t>(), 0U);
+  EXPECT_EQ(train["bad_samples"]["distinct"], 3);
+  EXPECT_GE(train["replaced"].get<std::uint64_t>(), 6U);
+}
+
+TEST_F(BridgeTest, StreamsThatMixRowsGetNoOrders) {
+  start(", mix: { mixup: { alpha: 0.2 } }, output: { dtype: float32 }");
+  BridgePeer peer(directory());
+  peer.greet(4);
+  ASSERT_EQ(peer.streams.size(), 1U);
+  EXPECT_EQ(peer.streams[0]["name"], "train");
+  EXPECT_THAT(peer.streams[0]["obstacle"].get<std::string>(), HasSubstr("mixed"));
+  Stream stream = open();
+  ASSERT_TRUE(or_throw(stream.next(20s)));
+  EXPECT_TRUE(peer.order(200ms).is_null());
+}
+
+TEST_F(BridgeTest, ASecondBridgeIsTurnedAway) {
+  start();
+  BridgePeer first(directory());
+  first.greet(1);
+  BridgePeer second(directory());
+  EXPECT_THAT(second.hear()["error"].get<std::string>(), HasSubstr("another bridge"));
+}
+
+TEST_F(BridgeTest, InvalidPacketsEndTheConnectionOnly) {
+  start();
+  const std::string wrong[] = {"",
+                               "no json",
+                               "{}",
+                               R"({"bridge": 2, "most": 1})",
+                               R"({"bridge": 1})",
+                               R"({"bridge": 1, "most": 5000})",
+                               R"({"bridge": 1, "most": -1})"};
+  for (const std::string& bytes : wrong) {
+    BridgePeer peer(directory());
+    peer.say_bytes(bytes.empty() ? std::string(1, '\0') : bytes);
+    EXPECT_TRUE(peer.hear().contains("error")) << bytes;
+  }
+  const std::string later[] = {R"({"made": 1})", R"({"made": 1, "node": "a\nb"})", R"({"failed": "x"})",
+                               R"({"most": 4097})", "[]"};
+  for (const std::string& bytes : later) {
+    BridgePeer peer(directory());
+    peer.greet(0);
+    peer.say_bytes(bytes);
+    EXPECT_TRUE(peer.hear().contains("error")) << bytes;
+  }
+  expect_epochs(1);
+}
+
+TEST_F(BridgeTest, AServerWithOpenOrdersStopsAtOnce) {
+  start();
+  BridgePeer peer(directory());
+  peer.greet(8);
+  Stream stream = open();
+  ASSERT_FALSE(peer.order().is_null());
+  server_.reset();
+  while (!peer.hear(5s).is_null()) {
+  }
+}
+
+}  // namespace
+}  // namespace headrace::testing
