@@ -74,11 +74,9 @@ struct StreamTotals {
   std::array<Histogram, kStages> stages{};
 
   void add(const StreamCounters& counters);
-  /// Samples that were neither shared nor cached nor made elsewhere: read here, and decoded if they are
-  /// images. Workers count concurrently, so the others can exceed samples.
-  [[nodiscard]] std::uint64_t decoded() const {
-    return samples - std::min(samples, shared + cached + remote);
-  }
+  /// Samples that were neither shared nor cached: read, and decoded if they are images, here or on another
+  /// node. Workers count concurrently, so shared + cached can exceed samples.
+  [[nodiscard]] std::uint64_t decoded() const { return samples - std::min(samples, shared + cached); }
 };
 
 }  // namespace headrace::server::metrics

@@ -134,6 +134,29 @@ void print_alone(const nlohmann::json& groups, const nlohmann::json& all) {
                  count(stream, "decoded"), count(stream, "cached"), count(stream, "granted"));
 }
 
+/// Prints what other nodes made for this server, with a line for each node if asked.
+void print_nodes(const nlohmann::json& stats, bool each) {
+  const auto bridge = stats.value("bridge", nlohmann::json::object());
+  const auto nodes = bridge.value("nodes", nlohmann::json::array());
+  if (each && nodes.empty() && !bridge.value("connected", false))
+    fmt::print("no other node makes rows for this server (headrace.ray.start() places nodes)\n");
+  if (nodes.empty()) return;
+  std::uint64_t samples = 0;
+  for (const nlohmann::json& node : nodes) samples += count(node, "samples");
+  fmt::print(
+      "other nodes: {} made {} samples{}; orders: {} open, {} late, {} failed; {} samples made twice\n",
+      nodes.size(), samples, bridge.value("connected", false) ? "" : " (the bridge is not connected)",
+      count(bridge, "open"), count(bridge, "late"), count(bridge, "failed"),
+      count(bridge, "samples_made_twice"));
+  if (!each) return;
+  for (const nlohmann::json& node : nodes) {
+    const auto refused = node.value("refused", nlohmann::json());
+    fmt::print("  node {}: {} samples, {} received{}\n", log::escaped(node.value("node", std::string())),
+               count(node, "samples"), human_bytes(count(node, "received_bytes")),
+               refused.is_string() ? ", refused: " + log::escaped(refused.get<std::string>()) : "");
+  }
+}
+
 void print(const SampleView& sample) {
   fmt::print("name: {}\nsample_index: {}\nlabel: {}\nreplaced: {}\nparameters: {}\n",
              log::escaped(sample.name), sample.sample_index, sample.label, sample.replaced,
@@ -177,27 +200,31 @@ void add_health(CLI::App& app, int& exit_code) {
 }
 
 void add_ls(CLI::App& app, int& exit_code) {
-  add_question(app, "ls", "List a server's streams, their clients and how much they share (as JSON: `stats`)",
-               exit_code, [](Client& client) -> Result<void> {
-                 auto streams = client.streams();
-                 if (!streams) return tl::make_unexpected(streams.error());
-                 const auto stats = stats_of(client);
-                 if (!stats) return tl::make_unexpected(stats.error());
-                 const nlohmann::json figures = streams_in(*stats);
-                 for (const StreamInfo& info : *streams) {
-                   fmt::print("{:20} {:9} {:>10} samples  batches of {:<5} {}\n", info.name,
-                              info.delivery == Delivery::kShard ? "shard" : "broadcast", info.samples,
-                              info.batch_size, count_of_classes(info.classes.size()));
-                   const nlohmann::json stream = figures.value(info.name, nlohmann::json::object());
-                   if (const auto why = failure_of(stream); !why.empty())
-                     fmt::print("  FAILED: {}\n", log::escaped(why));
-                   print_clients(info.name, *stats);
-                 }
-                 const auto groups = stats->value("sharing", nlohmann::json::array());
-                 for (const nlohmann::json& group : groups) print_sharing(group, figures);
-                 print_alone(groups, figures);
-                 return {};
-               });
+  auto cluster = std::make_shared<bool>(false);
+  CLI::App* verb = add_question(
+      app, "ls", "List a server's streams, their clients and how much they share (as JSON: `stats`)",
+      exit_code, [cluster](Client& client) -> Result<void> {
+        auto streams = client.streams();
+        if (!streams) return tl::make_unexpected(streams.error());
+        const auto stats = stats_of(client);
+        if (!stats) return tl::make_unexpected(stats.error());
+        const nlohmann::json figures = streams_in(*stats);
+        for (const StreamInfo& info : *streams) {
+          fmt::print("{:20} {:9} {:>10} samples  batches of {:<5} {}\n", info.name,
+                     info.delivery == Delivery::kShard ? "shard" : "broadcast", info.samples, info.batch_size,
+                     count_of_classes(info.classes.size()));
+          const nlohmann::json stream = figures.value(info.name, nlohmann::json::object());
+          if (const auto why = failure_of(stream); !why.empty())
+            fmt::print("  FAILED: {}\n", log::escaped(why));
+          print_clients(info.name, *stats);
+        }
+        const auto groups = stats->value("sharing", nlohmann::json::array());
+        for (const nlohmann::json& group : groups) print_sharing(group, figures);
+        print_alone(groups, figures);
+        print_nodes(*stats, *cluster);
+        return {};
+      });
+  verb->add_flag("--cluster", *cluster, "Also list the nodes that make rows for this server");
 }
 
 void add_stats(CLI::App& app, int& exit_code) {
