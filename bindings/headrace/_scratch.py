@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 from ._forks import release_in_children
-from .errors import EnvironmentFailed
+from .errors import DirectoryInUse, EnvironmentFailed
 
 
 def _locked(path: str | Path, strict: bool = False) -> int | None:
@@ -55,13 +55,22 @@ def _sweep(prefix: str) -> None:
                     os.close(descriptor)
 
 
-class Scratch:
-    """A folder of this process in the system's folder for temporary files."""
+def _named(name: str) -> Path:
+    path = Path(tempfile.gettempdir(), name)
+    path.mkdir(mode=0o700, exist_ok=True)
+    if path.is_symlink() or path.stat().st_uid != os.geteuid():
+        raise EnvironmentFailed(f"{path} is not a folder of user {os.geteuid()}; remove it")
+    return path
 
-    def __init__(self, prefix: str) -> None:
+
+class Scratch:
+    """A folder of this process in the system's folder for temporary files. With a `name`, a process may continue the folder of one that
+    was killed. Raises EnvironmentFailed, and DirectoryInUse if another process has the folder of this name."""
+
+    def __init__(self, prefix: str, name: str | None = None) -> None:
         _sweep(prefix)
         while True:
-            self.path = Path(tempfile.mkdtemp(prefix=prefix))
+            self.path = Path(tempfile.mkdtemp(prefix=prefix)) if name is None else _named(prefix + name)
             try:
                 descriptor = _locked(self.path, strict=True)
             except OSError as error:
@@ -75,6 +84,8 @@ class Scratch:
                 return
             if descriptor is not None:
                 os.close(descriptor)
+            elif name is not None and self.path.exists():
+                raise DirectoryInUse(f"{self.path} is in use by another process; end it first")
 
     def release(self) -> None:
         """Releases the lock; also called in forked children, which must not hold it after their parent has ended."""

@@ -1,0 +1,122 @@
+"""The actor beside a server that has its orders made by maker actors on other nodes."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import ray  # type: ignore[import-not-found, import-untyped, unused-ignore]
+
+from .._bridge import Bridge, Order
+from ..errors import Error
+from ._makers import Makers
+from ._remote import Plan
+
+_TICK = 0.25  # seconds
+_CONNECT = 10.0  # seconds of one attempt to reach the server
+_ASK = 10.0  # seconds for the server's actor to say its address
+_PAUSE = 0.5  # seconds between two attempts
+_logger = logging.getLogger("headrace")
+
+
+class BridgeActor:
+    """Connects to the server of its node, again and again, and has its orders made. If its process dies, its makers end with it, the server
+    makes all rows, and Ray starts the actor again.
+
+    One thread does all of the work: it takes events from the bridge's thread and from Ray's.
+    """
+
+    def __init__(self, plan: Plan, server: Any, address: str) -> None:
+        self._server, self._address = server, address
+        self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._bridge: Bridge | None = None
+        self._closing = False
+        self._connections = 0
+        self._lost = ""
+        self._makers = Makers(plan, self._events.put)
+        self._thread = threading.Thread(target=self._run, name="headrace-bridge-work", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._closing:
+            try:
+                if self._bridge is None:
+                    self._connect()
+                self._work()
+            except Error as error:
+                self._end_session(str(error))
+                time.sleep(_PAUSE)
+            except Exception:
+                _logger.exception("headrace.ray: the bridge failed; it connects again")
+                self._end_session("the bridge failed")
+                time.sleep(_PAUSE)
+        self._makers.close()
+        if self._bridge is not None:
+            self._bridge.close()
+
+    def _connect(self) -> None:
+        with contextlib.suppress(ray.exceptions.RayError, Error):  # else the address that it had is probably still right
+            self._address = ray.get(self._server.status.remote(), timeout=_ASK)["address"]
+        session: list[Bridge] = []
+
+        def ordered(order: Order) -> None:
+            self._events.put(lambda: self._makers.order(order))
+
+        def released(order: int) -> None:
+            self._events.put(lambda: self._makers.release(order))
+
+        def refused(node: str, why: str) -> None:
+            self._events.put(lambda: self._makers.refuse(node, f"its rows were wrong: {why}"))
+
+        def lost(why: str) -> None:
+            self._events.put(lambda: self._end_session(why, session))
+
+        bridge = Bridge(
+            self._address, 0, on_order=ordered, on_release=released, on_refused=refused, on_lost=lost, timeout=_CONNECT
+        )
+        session.append(bridge)
+        self._bridge = bridge
+        self._connections += 1
+        self._lost = ""
+        self._makers.connected(bridge)
+        _logger.info("headrace.ray: connected to the server in %s", self._address)
+
+    def _end_session(self, why: str, session: list[Bridge] | None = None) -> None:
+        """Forgets the server's orders. The makers stay, for the next server."""
+        bridge = self._bridge
+        if bridge is None or (session is not None and bridge not in session):
+            self._lost = why
+            return
+        self._bridge = None
+        if why != self._lost:
+            _logger.warning("headrace.ray: lost the server in %s: %s; the bridge connects again", self._address, why)
+        self._lost = why
+        self._makers.disconnected()
+        bridge.close()
+
+    def _work(self) -> None:
+        end = time.monotonic() + _TICK
+        while (left := end - time.monotonic()) > 0 and self._bridge is not None:
+            with contextlib.suppress(queue.Empty):
+                self._events.get(timeout=left)()
+        self._makers.tick()
+
+    # --- called by start() and its handle
+
+    def ready(self) -> bool:
+        """Whether it is connected to its server."""
+        return self._bridge is not None
+
+    def stats(self) -> dict[str, Any]:
+        """Counts since this actor's process began."""
+        return {"connected": self._bridge is not None, "connections": self._connections, "lost": self._lost, **self._makers.stats()}
+
+    def stop(self) -> None:
+        """Ends the makers and the connection."""
+        self._closing = True
+        self._thread.join(_CONNECT + _ASK + 5)

@@ -1,0 +1,106 @@
+"""Which maker gets an order, and how many makers there should be. Nothing here knows Ray, so it can be tested without a cluster."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+ORDERS_EACH = 2  # one that a maker makes, and one that waits for it
+MOST_FAILURES = 3  # in a row, before a maker is dropped
+_HALF_LIFE = 10.0  # seconds of idleness after which a slow maker seems twice as fast, so that it is tried again
+_WINDOW = 6.0  # seconds of orders that decide about the number of makers
+_HUNGRY = 1.5  # seconds during which trainers must have waited before a maker is added
+_PLENTY = 2  # finished batches that wait for a client, from which on it does not need a maker more
+
+Clock = Callable[[], float]
+
+
+@dataclass(eq=False)
+class Member:
+    """A maker that is ready. `busy`: its orders and when each was given, also those that the server has released meanwhile."""
+
+    actor: Any
+    node: str  # id
+    name: str  # for people
+    opened: Any = None  # what it said about itself
+    clock: Clock = time.monotonic
+    busy: dict[int, float] = field(default_factory=dict)
+    rows: int = 0
+    failures: int = 0  # in a row
+    leaving: bool = False
+    _mean: float = 0.0  # seconds for an order
+    _idle_since: float = 0.0
+
+    def give(self, order: int) -> None:
+        self.busy[order] = self.clock()
+
+    def done(self, order: int, rows: int) -> None:
+        """An order ended, with `rows` rows or by failing (0)."""
+        begun = self.busy.pop(order, None)
+        now = self.clock()
+        if begun is not None and rows:
+            took = now - max(begun, self._idle_since)  # not the time that it waited behind another order
+            self._mean = took if self._mean == 0 else 0.7 * self._mean + 0.3 * took
+            self.rows += rows
+        self.failures = 0 if rows else self.failures + 1
+        self._idle_since = now
+
+    def expected(self) -> float:
+        """Seconds until one more order would be done."""
+        now = self.clock()
+        mean = self._mean
+        if self.busy:
+            mean = max(mean, now - max(min(self.busy.values()), self._idle_since))
+        else:
+            mean *= 0.5 ** ((now - self._idle_since) / _HALF_LIFE)
+        return (len(self.busy) + 1) * mean
+
+
+def best(members: Iterable[Member]) -> Member | None:
+    """The maker that would be done first; among makers without a history the one with the fewest orders."""
+    free = [each for each in members if not each.leaving]
+    return min(free, key=lambda each: (each.expected(), len(each.busy)), default=None)
+
+
+class Demand:
+    """Counts orders for which a trainer waits. One more maker is wanted if that lasts; one fewer if it has not happened for a while."""
+
+    def __init__(self, clock: Clock = time.monotonic) -> None:
+        self._clock = clock
+        self._orders: deque[tuple[float, int]] = deque()
+        self._hungry_since: float | None = None
+        self._changed = clock()
+
+    def order(self, ready: int) -> None:
+        now = self._clock()
+        self._orders.append((now, ready))
+        if ready >= _PLENTY:
+            self._hungry_since = None
+        elif ready == 0 and self._hungry_since is None:
+            self._hungry_since = now
+
+    def change(self, count: int, least: int, most: int, busy: bool = False) -> int:
+        """1, 0 or -1: how to change the number of makers, which is `count` now. `busy`: whether orders are under way."""
+        now = self._clock()
+        while self._orders and now - self._orders[0][0] > _WINDOW:
+            self._orders.popleft()
+        if not self._orders:
+            self._hungry_since = None
+        if count < least:
+            return self._decided(now, 1)
+        hungry = self._hungry_since is not None and now - self._hungry_since >= _HUNGRY
+        if hungry and count < most and now - self._changed >= _HUNGRY:
+            return self._decided(now, 1)
+        plenty = all(ready >= _PLENTY for _, ready in self._orders) if self._orders else not busy  # a full ring orders nothing
+        if now - self._changed >= _WINDOW and count > least and plenty:
+            return self._decided(now, -1)
+        return 0
+
+    def _decided(self, now: float, change: int) -> int:
+        self._changed = now
+        if change > 0 and self._hungry_since is not None:
+            self._hungry_since = now
+        return change

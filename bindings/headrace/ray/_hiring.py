@@ -1,0 +1,64 @@
+"""Starts maker actors on other nodes. A thread does it, because Ray's head may not answer."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import secrets
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import ray  # type: ignore[import-not-found, import-untyped, unused-ignore]
+
+from . import _remote
+from ._nodes import eligible
+from ._remote import MakerActor, Plan
+
+_logger = logging.getLogger("headrace")
+
+
+def by_value() -> None:
+    """Sends the code of _remote.py to nodes, whatever they have installed."""
+    ray.cloudpickle.register_pickle_by_value(sys.modules[_remote.__name__])
+
+
+class Hiring:
+    """Requests for makers. on_hired(actor, future) is called with each actor, whose future has its Opened; on_hired(None, None) if no node
+    may have a maker now."""
+
+    def __init__(self, plan: Plan, on_hired: Callable[[Any, Any], None]) -> None:
+        self._plan = plan
+        self._on_hired = on_hired
+        self._wanted: queue.SimpleQueue[tuple[list[str], set[str]] | None] = queue.SimpleQueue()
+        by_value()
+        threading.Thread(target=self._run, name="headrace-hiring", daemon=True).start()
+
+    def hire(self, streams: list[str], excluded: set[str]) -> None:
+        """Asks for a maker of these streams on a node that is not excluded (node ids)."""
+        self._wanted.put((streams, excluded))
+
+    def close(self) -> None:
+        self._wanted.put(None)
+
+    def _run(self) -> None:
+        while (wanted := self._wanted.get()) is not None:
+            streams, excluded = wanted
+            try:
+                self._on_hired(*self._hired(streams, excluded))
+            except Exception as error:
+                _logger.warning("headrace.ray: Ray started no maker: %s", error)
+                self._on_hired(None, None)
+
+    def _hired(self, streams: list[str], excluded: set[str]) -> tuple[Any, Any]:
+        plan = self._plan
+        if not any(node.id not in excluded for node in eligible(plan)):
+            return None, None
+        avoided = excluded if plan.resources else excluded | set(plan.trainers)
+        options: dict[str, Any] = {"num_cpus": plan.threads, "resources": plan.resources, "max_restarts": 0}
+        if avoided:
+            options["label_selector"] = {"ray.io/node-id": f"!in({','.join(sorted(avoided))})"}
+        shown = ",".join(streams)[:80]
+        actor = ray.remote(MakerActor).options(name=f"headrace maker {shown} {plan.token}-{secrets.token_hex(3)}", **options).remote(plan)
+        return actor, actor.open.options(name=f"open {shown}").remote(streams).future()

@@ -1,0 +1,259 @@
+"""The makers of one bridge: who gets which order, what becomes of the rows, and which nodes get no more orders."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+import ray  # type: ignore[import-not-found, import-untyped, unused-ignore]
+
+from .._bridge import MOST_ORDERS, Bridge, Order
+from ..errors import DatasetInvalid, Error
+from ._crew import MOST_FAILURES, ORDERS_EACH, Demand, Member, best
+from ._hiring import Hiring
+from ._nodes import mismatch, named
+from ._remote import Opened, Plan
+
+_TRY_AGAIN = 120.0  # seconds after which a node that failed may have a maker again
+_PAUSES = (1.0, 2.0, 5.0, 10.0, 30.0)  # seconds until another maker is asked for, if that failed
+_FOREVER = float("inf")
+_logger = logging.getLogger("headrace")
+
+
+class Makers:
+    """All methods are called by one thread. Calls by Ray come back to it through `later`."""
+
+    def __init__(self, plan: Plan, later: Callable[[Callable[[], None]], None]) -> None:
+        self._plan, self._later = plan, later
+        self._bridge: Bridge | None = None
+        self._streams: list[str] = []
+        self._members: list[Member] = []
+        self._opening: dict[int, Any] = {}  # actors that are not ready; None: not even asked for from Ray yet
+        self._next = 0
+        self._tasks: dict[int, tuple[Order, Member, Any]] = {}  # orders that the server waits for; with Ray's reference
+        self._held: dict[int, Any] = {}  # Ray's references to rows that the server may be copying
+        self._excluded: dict[str, tuple[str, str, float]] = {}  # by node id: name, reason, until when
+        self._demand = Demand()
+        self._wanted = plan.makers[0]
+        self._failed_starts = 0
+        self._pause_until = 0.0
+        self._counts = dict.fromkeys(("orders", "made", "failed", "late", "lost_makers"), 0)
+        self._by_node: dict[str, int] = {}
+        self._hiring = Hiring(plan, lambda actor, future: later(functools.partial(self._hired, actor, future)))
+
+    # --- the server
+
+    def connected(self, bridge: Bridge) -> None:
+        self._bridge = bridge
+        streams = [name for name, each in bridge.streams.items() if not each.obstacle]
+        if streams != self._streams:
+            self._streams = streams
+            for member in list(self._members):
+                self._dismiss(member)
+        for member in list(self._members):
+            self._check_data(member, member.opened)
+        self._set_limit()
+
+    def disconnected(self) -> None:
+        self._bridge = None
+        for order, _, task in self._tasks.values():
+            self._cancel(task)
+            del order
+        self._tasks.clear()
+        self._held.clear()
+
+    def order(self, order: Order) -> None:
+        self._counts["orders"] += 1
+        self._demand.order(order.ready)
+        member = best(self._members)
+        if self._bridge is None:
+            return
+        if member is None:
+            self._bridge.failed(order.id, "", "no node makes rows now")
+            return
+        member.give(order.id)
+        last = order.first + order.rows - 1
+        call = member.actor.rows.options(name=f"{order.stream}: epoch {order.epoch}, rows {order.first} to {last}")
+        task = call.remote(order.stream, order.epoch, order.first, order.rows)
+        self._tasks[order.id] = (order, member, task)
+        future = task.future()
+        future.add_done_callback(lambda done: self._later(functools.partial(self._done, self._bridge, order, member, task, done)))
+
+    def release(self, order: int) -> None:
+        self._held.pop(order, None)
+        task = self._tasks.pop(order, None)
+        if task is not None:
+            self._counts["late"] += 1
+            self._cancel(task[2])  # it may not have begun
+
+    def refuse(self, name: str, why: str) -> None:
+        for member in [each for each in self._members if each.name == name]:
+            self._exclude(member.node, name, why, _FOREVER)
+        if not any(each[0] == name for each in self._excluded.values()):  # its maker ended meanwhile
+            self._exclude(name, name, why, _FOREVER)
+
+    # --- the makers
+
+    def _done(self, bridge: Bridge | None, order: Order, member: Member, task: Any, done: Future[Any]) -> None:
+        if bridge is not self._bridge or bridge is None:  # of a server that ended
+            member.done(order.id, 0 if done.exception() else order.rows)
+            return
+        error = done.exception()
+        wanted = self._tasks.pop(order.id, None) is not None
+        if isinstance(error, ray.exceptions.TaskCancelledError):
+            member.busy.pop(order.id, None)
+            return
+        member.done(order.id, 0 if error else order.rows)
+        if error is None and wanted:
+            error = self._hand_over(bridge, order, member, task, done.result())
+        if error is not None:
+            self._failed(bridge, order, member, error, wanted)
+
+    def _hand_over(self, bridge: Bridge, order: Order, member: Member, task: Any, rows: list[Any]) -> Exception | None:
+        *fields, samples, replaced = rows
+        received = sum(array.nbytes for array in rows) if member.node not in self._plan.trainers else 0
+        try:
+            self._held[order.id] = task
+            if bridge.made(order.id, member.name, received, fields, samples, replaced):
+                self._counts["made"] += 1
+                self._by_node[member.name] = self._by_node.get(member.name, 0) + order.rows
+        except DatasetInvalid as error:
+            self._held.pop(order.id, None)
+            return error
+        return None
+
+    def _failed(self, bridge: Bridge, order: Order, member: Member, error: BaseException, wanted: bool) -> None:
+        why = error.message if isinstance(error, Error) else str(error).strip().splitlines()[-1]
+        if wanted:
+            self._counts["failed"] += 1
+            bridge.failed(order.id, member.name, why)
+        if isinstance(error, ray.exceptions.RayActorError | ray.exceptions.NodeDiedError):
+            if member in self._members:
+                self._counts["lost_makers"] += 1
+                _logger.warning("headrace.ray: the maker on node %s ended: %s; its orders are made elsewhere", member.name, why)
+                self._members.remove(member)
+                self._set_limit()
+        elif isinstance(error, DatasetInvalid) and wanted:
+            self._exclude(member.node, member.name, f"its rows were wrong: {why}", _FOREVER)
+        elif member.failures >= MOST_FAILURES and member in self._members:
+            self._exclude(member.node, member.name, f"it failed {member.failures} times in a row: {why}", _TRY_AGAIN)
+
+    def _exclude(self, node: str, name: str, why: str, seconds: float) -> None:
+        until = "" if seconds == _FOREVER else f" for {seconds:g} s"
+        _logger.warning("headrace.ray: node %s gets no more orders%s: %s", name, until, why)
+        self._excluded[node] = (name, why, time.monotonic() + seconds)
+        for member in [each for each in self._members if each.node == node]:
+            self._dismiss(member)
+
+    def _dismiss(self, member: Member) -> None:
+        self._members.remove(member)
+        self._set_limit()
+        self._kill(member.actor)  # its orders fail, and are given back
+
+    # --- how many
+
+    def tick(self) -> None:
+        now = time.monotonic()
+        for node in [node for node, (_, _, until) in self._excluded.items() if until < now]:
+            del self._excluded[node]
+        if self._bridge is None or not self._streams:
+            return
+        least, most = self._plan.makers
+        busy = any(member.busy for member in self._members)
+        if not self._opening or self._wanted > most:
+            self._wanted += self._demand.change(self._wanted, least, most, busy)
+        for member in [each for each in self._members if each.leaving and not each.busy]:
+            self._dismiss(member)
+        staying = [each for each in self._members if not each.leaving]
+        if len(staying) > self._wanted:
+            min(staying, key=lambda each: (each.rows, -len(each.busy))).leaving = True
+            self._set_limit()
+        missing = self._wanted - len(staying) - len(self._opening)
+        if missing > 0 and now >= self._pause_until:
+            for _ in range(missing):
+                self._next += 1
+                self._opening[self._next] = None
+                self._hiring.hire(self._streams, set(self._excluded))
+
+    def _hired(self, actor: Any, future: Any) -> None:
+        key = min((key for key, each in self._opening.items() if each is None), default=0)
+        if actor is None:
+            self._opening.pop(key, None)
+            self._pause()
+            return
+        self._opening[key] = actor
+        future.add_done_callback(lambda done: self._later(functools.partial(self._opened, key, actor, done)))
+
+    def _opened(self, key: int, actor: Any, done: Future[Any]) -> None:
+        self._opening.pop(key, None)
+        error = done.exception()
+        if error is not None:
+            _logger.warning("headrace.ray: a maker did not start: %s", str(error).strip().splitlines()[-1])
+            self._pause()
+            return
+        opened: Opened = done.result()
+        name = named(opened.host, opened.node)
+        member = Member(actor, opened.node, name, opened)
+        if opened.version and opened.version != self._plan.version:
+            self._kill(actor)
+            self._exclude(opened.node, name, str(mismatch(opened, self._plan.version)), _FOREVER)
+        elif opened.code:
+            self._kill(actor)
+            remedy = "; each maker's node reads the data itself: use a shared mount, http(s) or s3, or choose nodes that have it with resources="
+            self._exclude(opened.node, name, f"it cannot open the data: {opened.code}: {opened.error}{remedy}", _TRY_AGAIN)
+        elif opened.node in self._excluded:
+            self._kill(actor)
+        else:
+            self._members.append(member)
+            self._failed_starts = 0
+            self._check_data(member, opened)
+            self._set_limit()
+
+    def _check_data(self, member: Member, opened: Opened) -> None:
+        for stream, theirs in opened.fingerprints.items():
+            if self._bridge is None or stream not in self._bridge.streams:
+                continue
+            ours = vars(self._bridge.streams[stream].info.fingerprint)
+            differing = [part for part in ours if ours[part] != theirs.get(part)]
+            if differing and member in self._members:
+                why = f"stream `{stream}` differs there from the server's in its {' and '.join(differing)}"
+                remedy = "its data are not the same" if "dataset" in differing else "its configuration or environment is not the same"
+                self._exclude(member.node, member.name, f"FINGERPRINT_MISMATCH: {why}: {remedy}", _TRY_AGAIN)
+
+    def _pause(self) -> None:
+        self._pause_until = time.monotonic() + _PAUSES[min(self._failed_starts, len(_PAUSES) - 1)]
+        self._failed_starts += 1
+
+    def _set_limit(self) -> None:
+        if self._bridge is None:
+            return
+        staying = sum(not each.leaving for each in self._members)
+        # Without makers one order at a time shows whether trainers wait; it is given back.
+        probing = self._wanted == 0 and self._plan.makers[1] > 0
+        self._bridge.limit(min(MOST_ORDERS, ORDERS_EACH * staying or int(probing)))
+
+    def _kill(self, actor: Any) -> None:
+        ray.kill(actor, no_restart=True)
+
+    def _cancel(self, task: Any) -> None:
+        ray.cancel(task, force=False, recursive=False)
+
+    def close(self) -> None:
+        self._hiring.close()
+        for actor in [*(member.actor for member in self._members), *self._opening.values()]:
+            if actor is not None:
+                self._kill(actor)
+
+    def stats(self) -> dict[str, Any]:
+        """Called by another thread: copies, which may be of two moments."""
+        return {
+            **self._counts,
+            "rows": dict(self._by_node),
+            "makers": [{"node": each.node, "name": each.name, "pid": each.opened.pid, "busy": len(each.busy)} for each in list(self._members)],
+            "wanted": self._wanted,
+            "excluded": {node: why for node, (_, why, _) in list(self._excluded.items())},
+        }
