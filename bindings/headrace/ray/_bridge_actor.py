@@ -10,8 +10,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import ray  # type: ignore[import-not-found, import-untyped, unused-ignore]
-
 from .._bridge import Bridge, Order
 from ..errors import Error
 from ._makers import Makers
@@ -19,7 +17,6 @@ from ._remote import Plan
 
 _TICK = 0.25  # seconds
 _CONNECT = 10.0  # seconds of one attempt to reach the server
-_ASK = 10.0  # seconds for the server's actor to say its address
 _PAUSE = 0.5  # seconds between two attempts
 _logger = logging.getLogger("headrace")
 
@@ -31,8 +28,8 @@ class BridgeActor:
     One thread does all of the work: it takes events from the bridge's thread and from Ray's.
     """
 
-    def __init__(self, plan: Plan, server: Any, address: str) -> None:
-        self._server, self._address = server, address
+    def __init__(self, plan: Plan, address: str) -> None:
+        self._address = address
         self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._bridge: Bridge | None = None
         self._closing = False
@@ -60,8 +57,6 @@ class BridgeActor:
             self._bridge.close()
 
     def _connect(self) -> None:
-        with contextlib.suppress(ray.exceptions.RayError, Error):  # else the address that it had is probably still right
-            self._address = ray.get(self._server.status.remote(), timeout=_ASK)["address"]
         session: list[Bridge] = []
 
         def ordered(order: Order) -> None:
@@ -119,4 +114,4 @@ class BridgeActor:
     def stop(self) -> None:
         """Ends the makers and the connection."""
         self._closing = True
-        self._thread.join(_CONNECT + _ASK + 5)
+        self._thread.join(_CONNECT + 10)

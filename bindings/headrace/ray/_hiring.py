@@ -1,4 +1,4 @@
-"""Starts maker actors on other nodes. A thread does it, because Ray's head may not answer."""
+"""Starts and ends maker actors. A thread does it, because Ray's head may not answer."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from . import _remote
 from ._nodes import eligible
 from ._remote import MakerActor, Plan
 
+_CLOSE = 10.0  # seconds
 _logger = logging.getLogger("headrace")
 
 
@@ -31,25 +32,37 @@ class Hiring:
     def __init__(self, plan: Plan, on_hired: Callable[[Any, Any], None]) -> None:
         self._plan = plan
         self._on_hired = on_hired
-        self._wanted: queue.SimpleQueue[tuple[list[str], set[str]] | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         by_value()
-        threading.Thread(target=self._run, name="headrace-hiring", daemon=True).start()
+        self._thread = threading.Thread(target=self._run, name="headrace-hiring", daemon=True)
+        self._thread.start()
 
     def hire(self, streams: list[str], excluded: set[str]) -> None:
         """Asks for a maker of these streams on a node that is not excluded (node ids)."""
-        self._wanted.put((streams, excluded))
+        self._jobs.put(lambda: self._hire(streams, excluded))
+
+    def dismiss(self, actor: Any) -> None:
+        """Ends a maker. Its tasks fail."""
+        self._jobs.put(lambda: ray.kill(actor, no_restart=True))
 
     def close(self) -> None:
-        self._wanted.put(None)
+        """Returns when the makers that were dismissed have ended, or after some seconds."""
+        self._jobs.put(None)
+        self._thread.join(_CLOSE)
 
     def _run(self) -> None:
-        while (wanted := self._wanted.get()) is not None:
-            streams, excluded = wanted
+        while (job := self._jobs.get()) is not None:
             try:
-                self._on_hired(*self._hired(streams, excluded))
+                job()
             except Exception as error:
-                _logger.warning("headrace.ray: Ray started no maker: %s", error)
-                self._on_hired(None, None)
+                _logger.warning("headrace.ray: Ray refused to start or end a maker: %s", error)
+
+    def _hire(self, streams: list[str], excluded: set[str]) -> None:
+        hired: tuple[Any, Any] = (None, None)
+        try:
+            hired = self._hired(streams, excluded)
+        finally:
+            self._on_hired(*hired)
 
     def _hired(self, streams: list[str], excluded: set[str]) -> tuple[Any, Any]:
         plan = self._plan

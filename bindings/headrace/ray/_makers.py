@@ -15,7 +15,7 @@ from .._bridge import MOST_ORDERS, Bridge, Order
 from ..errors import DatasetInvalid, Error
 from ._crew import MOST_FAILURES, ORDERS_EACH, Demand, Member, best
 from ._hiring import Hiring
-from ._nodes import mismatch, named
+from ._nodes import mismatch, named, reason
 from ._remote import Opened, Plan
 
 _TRY_AGAIN = 120.0  # seconds after which a node that failed may have a maker again
@@ -60,9 +60,8 @@ class Makers:
 
     def disconnected(self) -> None:
         self._bridge = None
-        for order, _, task in self._tasks.values():
+        for _, _, task in self._tasks.values():
             self._cancel(task)
-            del order
         self._tasks.clear()
         self._held.clear()
 
@@ -127,16 +126,15 @@ class Makers:
         return None
 
     def _failed(self, bridge: Bridge, order: Order, member: Member, error: BaseException, wanted: bool) -> None:
-        why = error.message if isinstance(error, Error) else str(error).strip().splitlines()[-1]
+        why = reason(error)
         if wanted:
             self._counts["failed"] += 1
             bridge.failed(order.id, member.name, why)
         if isinstance(error, ray.exceptions.RayActorError | ray.exceptions.NodeDiedError):
             if member in self._members:
                 self._counts["lost_makers"] += 1
-                _logger.warning("headrace.ray: the maker on node %s ended: %s; its orders are made elsewhere", member.name, why)
-                self._members.remove(member)
-                self._set_limit()
+                _logger.warning("headrace.ray: lost the maker on node %s: %s; its orders are made elsewhere", member.name, why)
+                self._dismiss(member)  # Ray may also mean that it was not reachable for a while
         elif isinstance(error, DatasetInvalid) and wanted:
             self._exclude(member.node, member.name, f"its rows were wrong: {why}", _FOREVER)
         elif member.failures >= MOST_FAILURES and member in self._members:
@@ -152,7 +150,7 @@ class Makers:
     def _dismiss(self, member: Member) -> None:
         self._members.remove(member)
         self._set_limit()
-        self._kill(member.actor)  # its orders fail, and are given back
+        self._hiring.dismiss(member.actor)  # its orders fail, and are given back
 
     # --- how many
 
@@ -192,21 +190,21 @@ class Makers:
         self._opening.pop(key, None)
         error = done.exception()
         if error is not None:
-            _logger.warning("headrace.ray: a maker did not start: %s", str(error).strip().splitlines()[-1])
+            _logger.warning("headrace.ray: a maker did not start: %s", reason(error))
             self._pause()
             return
         opened: Opened = done.result()
         name = named(opened.host, opened.node)
         member = Member(actor, opened.node, name, opened)
         if opened.version and opened.version != self._plan.version:
-            self._kill(actor)
+            self._hiring.dismiss(actor)
             self._exclude(opened.node, name, str(mismatch(opened, self._plan.version)), _FOREVER)
         elif opened.code:
-            self._kill(actor)
+            self._hiring.dismiss(actor)
             remedy = "; each maker's node reads the data itself: use a shared mount, http(s) or s3, or choose nodes that have it with resources="
             self._exclude(opened.node, name, f"it cannot open the data: {opened.code}: {opened.error}{remedy}", _TRY_AGAIN)
         elif opened.node in self._excluded:
-            self._kill(actor)
+            self._hiring.dismiss(actor)
         else:
             self._members.append(member)
             self._failed_starts = 0
@@ -236,17 +234,14 @@ class Makers:
         probing = self._wanted == 0 and self._plan.makers[1] > 0
         self._bridge.limit(min(MOST_ORDERS, ORDERS_EACH * staying or int(probing)))
 
-    def _kill(self, actor: Any) -> None:
-        ray.kill(actor, no_restart=True)
-
     def _cancel(self, task: Any) -> None:
         ray.cancel(task, force=False, recursive=False)
 
     def close(self) -> None:
-        self._hiring.close()
         for actor in [*(member.actor for member in self._members), *self._opening.values()]:
             if actor is not None:
-                self._kill(actor)
+                self._hiring.dismiss(actor)
+        self._hiring.close()
 
     def stats(self) -> dict[str, Any]:
         """Called by another thread: copies, which may be of two moments."""

@@ -10,7 +10,7 @@ from typing import Any
 import ray  # type: ignore[import-not-found, import-untyped, unused-ignore]
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
-from ..errors import InvalidArgument, VersionMismatch, from_code
+from ..errors import Error, InvalidArgument, VersionMismatch, from_code
 from ._remote import Opened, Plan, probe
 
 _PROBE = 30.0  # seconds for all nodes to say their version
@@ -28,6 +28,19 @@ class Node:
 
 def named(host: str, node: str) -> str:
     return f"{host}/{node[:8]}"
+
+
+def reason(error: BaseException) -> str:
+    """Why a task of Ray failed, in one line."""
+    cause = getattr(error, "cause", None)
+    if isinstance(cause, Error):
+        return str(cause)
+    if isinstance(error, ray.exceptions.ActorUnavailableError):
+        return "it cannot be reached"
+    if isinstance(error, ray.exceptions.RayActorError):
+        return "its process or its node ended"
+    lines = str(cause or error).strip().splitlines()
+    return f"{type(cause or error).__name__}: {lines[-1] if lines else ''}"
 
 
 def nodes() -> list[Node]:

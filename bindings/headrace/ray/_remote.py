@@ -48,7 +48,7 @@ class Opened:
 
 def probe() -> Opened:
     """This node's version of Headrace."""
-    import ray
+    import ray  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
     found = Opened(node=ray.get_runtime_context().get_node_id(), host=os.uname().nodename, pid=os.getpid())
     try:

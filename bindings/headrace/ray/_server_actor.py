@@ -29,6 +29,7 @@ class _Owned:
     """A connection to a keeper, as its owner."""
 
     def __init__(self, folder: Path, key: str) -> None:
+        self.folder = folder
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._lock = threading.Lock()
         self._socket.settimeout(_ANSWER)
@@ -48,6 +49,11 @@ class _Owned:
             raise ServerLost("the server's keeper ended")
         return body
 
+    def stop(self) -> None:
+        """Ends the server, and returns when its folder has been removed."""
+        self.ask({"stop": 1})
+        self._socket.recv(1)
+
     def close(self) -> None:
         self._socket.close()
 
@@ -64,9 +70,8 @@ def _taken_over(key: str) -> _Owned | None:
     return None
 
 
-def _started(plan: Plan) -> _Owned:
-    """A new keeper with a server. Raises the server's error."""
-    name = f"{plan.key[:8]}-{plan.token}"
+def _started(plan: Plan, name: str) -> _Owned:
+    """A new keeper with a server in the folder of this name. Raises the server's error."""
     spec = {
         "folder": name, "config": configuration(plan), "env": plan.env, "set": plan.changes, "key": plan.key, "linger": plan.linger,
     }
@@ -99,12 +104,14 @@ class ServerActor:
         self._stopped = threading.Event()
         self._owned: _Owned | None = None
         self._error: Error | None = None
+        self._folder = f"{plan.key[:8]}-{plan.token}"  # stays the same, and so does the server's address
         threading.Thread(target=self._run, name="headrace-owner", daemon=True).start()
 
     def _run(self) -> None:
         while not self._stopped.is_set():
             try:
-                self._owned = _taken_over(self._plan.key) or _started(self._plan)
+                self._owned = _taken_over(self._plan.key) or _started(self._plan, self._folder)
+                self._folder = self._owned.folder.name.removeprefix(PREFIX)
                 self._error = None
             except Exception as error:
                 self._error = error if isinstance(error, Error) else Error(f"{type(error).__name__}: {error}")
@@ -139,5 +146,5 @@ class ServerActor:
         owned, self._owned = self._owned, None
         if owned is not None:
             with contextlib.suppress(OSError, Error):
-                owned.ask({"stop": 1})
+                owned.stop()
             owned.close()

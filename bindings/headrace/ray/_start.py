@@ -51,8 +51,6 @@ class Servers:
             node = ray.get_runtime_context().get_node_id()
         if node not in self._addresses:
             raise InvalidArgument(f"node {node} has no server; those with one: {', '.join(self._addresses)}; pass trainers= to headrace.ray.start()")
-        with contextlib.suppress(ray.exceptions.RayError, Error):  # it is another one only if the keeper was killed
-            self._addresses[node] = ray.get(self._actors[node][0].status.remote(), timeout=_ANSWER)["address"]
         return self._addresses[node]
 
     def stats(self) -> dict[str, dict[str, Any]]:
@@ -177,7 +175,7 @@ def start(
             address = _result(asked[node], end, node)["address"]
             servers._addresses[node] = address
             bridge = ray.remote(BridgeActor).options(name=f"headrace bridge {name} {plan.token}-{node[:8]}", scheduling_strategy=on(node), **lasting)
-            actors[node] = (server, bridge.remote(plan, server, address))
+            actors[node] = (server, bridge.remote(plan, address))
     except BaseException:
         servers.stop()
         raise
