@@ -25,7 +25,7 @@ from .ask import stats
 from .errors import Error
 from .server import Server
 
-PREFIX = "headrace-ray-"
+PREFIX = "headrace-kept-"
 SOCKET = "keeper.sock"
 KEY = "key"
 _TICK = 1.0  # seconds

@@ -12,7 +12,7 @@ from typing import Any
 import ray  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
 from .._bridge import MOST_ORDERS, Bridge, Order
-from ..errors import DatasetInvalid, Error
+from ..errors import DatasetInvalid
 from ._crew import MOST_FAILURES, ORDERS_EACH, Demand, Member, best
 from ._hiring import Hiring
 from ._nodes import mismatch, named, reason
