@@ -1,0 +1,118 @@
+"""Which maker gets an order, and how many makers there should be: with a clock of the test's own."""
+
+from __future__ import annotations
+
+from headrace.ray._crew import Demand, Member, best
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def members(clock: Clock, count: int) -> list[Member]:
+    return [Member(None, f"node{i}", f"host/{i}", clock=clock) for i in range(count)]
+
+
+def test_an_order_goes_to_the_maker_with_the_fewest() -> None:
+    clock = Clock()
+    a, b = members(clock, 2)
+    a.give(1)
+    assert best([a, b]) is b
+    b.give(2)
+    b.give(3)
+    assert best([a, b]) is a
+    a.leaving = True
+    assert best([a, b]) is b
+    assert best([]) is None
+
+
+def test_a_slow_maker_gets_few_orders_and_is_tried_again() -> None:
+    clock = Clock()
+    fast, slow = members(clock, 2)
+    for member, seconds in ((fast, 0.1), (slow, 1.0)):
+        member.give(0)
+        clock.now += seconds
+        member.done(0, 16)
+    given = {fast.node: 0, slow.node: 0}
+    for order in range(1, 12):
+        chosen = best([fast, slow])
+        assert chosen is not None
+        chosen.give(order)
+        given[chosen.node] += 1
+    assert given[fast.node] >= 8 * given[slow.node] > 0
+    for order in list(fast.busy):
+        fast.done(order, 16)
+    for order in list(slow.busy):
+        slow.done(order, 16)
+    assert best([fast, slow]) is fast
+    fast.give(20)
+    clock.now += 120  # slow was idle meanwhile, fast was not done
+    assert best([fast, slow]) is slow
+
+
+def test_a_maker_that_hangs_gets_no_more_orders() -> None:
+    clock = Clock()
+    well, stuck = members(clock, 2)
+    for member in (well, stuck):
+        member.give(0)
+        clock.now += 0.1
+        member.done(0, 16)
+    stuck.give(1)
+    clock.now += 30
+    for order in range(2, 6):
+        assert best([well, stuck]) is well
+        well.give(order)
+
+
+def test_failures_count_only_in_a_row() -> None:
+    (member,) = members(Clock(), 1)
+    for order, rows in enumerate((0, 0, 16, 0)):
+        member.give(order)
+        member.done(order, rows)
+    assert member.failures == 1
+
+
+def test_trainers_that_wait_for_a_while_get_one_more_maker() -> None:
+    clock = Clock()
+    demand = Demand(clock)
+    demand.order(0)
+    assert demand.change(1, 1, 3) == 0  # not at once
+    changes = 0
+    for _ in range(20):
+        clock.now += 0.5
+        demand.order(0)
+        changes += demand.change(1 + changes, 1, 3)
+    assert changes == 2  # and never above the most
+
+
+def test_full_rings_need_one_maker_fewer_after_a_while() -> None:
+    clock = Clock()
+    demand = Demand(clock)
+    clock.now += 5
+    demand.order(4)
+    assert demand.change(3, 1, 3) == 0
+    clock.now += 5
+    demand.order(4)
+    assert demand.change(3, 1, 3) == -1
+    clock.now += 1
+    assert demand.change(2, 1, 3) == 0
+    clock.now += 20  # nothing is ordered at all
+    assert demand.change(2, 1, 3, busy=True) == 0
+    assert demand.change(2, 1, 3) == -1
+    clock.now += 20
+    assert demand.change(1, 1, 3) == 0
+
+
+def test_an_order_without_a_wait_ends_the_hunger() -> None:
+    clock = Clock()
+    demand = Demand(clock)
+    for _ in range(10):
+        demand.order(0)
+        clock.now += 1
+        demand.order(3)
+        assert demand.change(1, 1, 3) == 0
+        clock.now += 1
