@@ -17,6 +17,7 @@ Filler::Filler(Stream& stream, const FillRules& rules, ring::RingWriter& ring, S
       look_ahead_(rules.maker, lanes) {}
 
 std::shared_ptr<FillJob> Filler::next_job(std::uint64_t now_ns) {
+  if (orders_ != nullptr && !lanes_.holds_back()) order_batches(now_ns);
   for (const auto& job : jobs_)
     if (job->unclaimed() && job->ready()) return job;
   if (lanes_.holds_back()) {
@@ -38,7 +39,7 @@ std::shared_ptr<FillJob> Filler::next_job(std::uint64_t now_ns) {
     if (!freed && !granted) break;
   }
   if (orders_ != nullptr)
-    if (auto job = take_over()) return job;
+    if (auto job = take_back()) return job;
   const bool anyone = lanes_.open_count() > 0;
   if (anyone && jobs_.empty() && !blocked_since_ns_) blocked_since_ns_ = now_ns;
   if (!anyone) end_blocked(now_ns);
@@ -82,13 +83,23 @@ std::shared_ptr<RemoteBatch> Filler::order(const publish::Ledger::Fill& fill, co
   return orders_->order(fill.key.cursor.epoch, rows, waits ? 0 : lanes_.ledger().ahead(fill.lane));
 }
 
-std::shared_ptr<FillJob> Filler::take_over() {
+void Filler::order_batches(std::uint64_t now_ns) {
+  bool freed = false;  // next_job() finds these slots
+  while (orders_->has_room()) {
+    const auto fill = lanes_.take_fill(freed);
+    if (!fill) return;
+    end_blocked(now_ns);
+    const auto job = start_job(*fill);
+    if (!job || !job->remote) return;
+  }
+}
+
+std::shared_ptr<FillJob> Filler::take_back() {
   if (lanes_.starved() == 0) return nullptr;
-  // The one ordered last: the others are more likely to arrive soon.
+  // Nobody may have begun to make the last one, and the others arrive sooner.
   const auto last = std::find_if(jobs_.rbegin(), jobs_.rend(),
                                  [](const auto& job) { return job->remote && job->remote->awaited(); });
-  if (last == jobs_.rend()) return nullptr;
-  (*last)->remote->make_here();
+  if (last == jobs_.rend() || !(*last)->remote->take_back()) return nullptr;
   return *last;
 }
 

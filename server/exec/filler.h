@@ -42,8 +42,11 @@ class Filler {
   /// An order for this batch; null: it is made here.
   std::shared_ptr<RemoteBatch> order(const publish::Ledger::Fill& fill, const sampler::BatchRows& rows,
                                      bool others_need);
-  /// A batch that another process makes, if its client would otherwise wait while workers have nothing to do.
-  std::shared_ptr<FillJob> take_over();
+  /// Orders the batches for which there are slots, until one cannot be ordered.
+  void order_batches(std::uint64_t now_ns);
+  /// Takes back the last order, if a client waits; the workers have nothing else to do. Null: none waits, or
+  /// there is no order.
+  std::shared_ptr<FillJob> take_back();
   void end_blocked(std::uint64_t now_ns);
 
   Stream& stream_;

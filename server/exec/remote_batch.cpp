@@ -39,6 +39,12 @@ bool RemoteBatch::make_here() {
   return state_.compare_exchange_strong(awaited, State::kMadeHere, std::memory_order_acq_rel);
 }
 
+bool RemoteBatch::take_back() {
+  if (!make_here()) return false;
+  release_(0);
+  return true;
+}
+
 void RemoteBatch::arrive(RemoteRows rows) {
   rows_ = std::move(rows);
   state_.store(State::kArrived, std::memory_order_release);

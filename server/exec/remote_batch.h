@@ -50,7 +50,8 @@ struct RemoteRows {
 
 class RemoteBatch {
  public:
-  /// Runs once at its end, with the number of rows that were copied.
+  /// Runs when the rows are not needed any more, with the number of rows that were copied; at its end, and
+  /// perhaps before.
   using Release = std::function<void(std::uint32_t copied)>;
   explicit RemoteBatch(Release release) : release_(std::move(release)) {}
   ~RemoteBatch() { release_(copied_.load()); }
@@ -65,6 +66,8 @@ class RemoteBatch {
   }
   /// Workers make the rows from now on, unless they have arrived. False: they did not wait any more.
   bool make_here();
+  /// The same, and the order is released: rows that come later are not used.
+  bool take_back();
   /// Workers copy the rows from now on. Call it once.
   void arrive(RemoteRows rows);
   /// The rows cannot be read: workers make those that are missing.
@@ -83,8 +86,9 @@ class RemoteBatch {
 class RemoteOrders {
  public:
   virtual ~RemoteOrders() = default;
-  /// `ready`: finished batches that wait for the client that wants this one. Null: no further order may be
-  /// under way now.
+  [[nodiscard]] virtual bool has_room() const = 0;  ///< whether one more order may be under way now
+  /// `ready`: finished batches that wait for the client that wants this one. Null: there is no
+  /// room.
   virtual std::shared_ptr<RemoteBatch> order(std::uint64_t epoch, const sampler::BatchRows& rows,
                                              std::uint32_t ready) = 0;
 };

@@ -41,6 +41,7 @@ std::uint64_t OrderTimes::late_after_ns() const {
 class BridgeOrders::OfStream : public exec::RemoteOrders {
  public:
   OfStream(BridgeOrders& all, std::size_t stream) : all_(all), stream_(stream) {}
+  [[nodiscard]] bool has_room() const override { return all_.has_room(); }
   std::shared_ptr<exec::RemoteBatch> order(std::uint64_t epoch, const sampler::BatchRows& rows,
                                            std::uint32_t ready) override {
     return all_.order(stream_, epoch, rows, ready);
@@ -84,10 +85,15 @@ std::shared_ptr<exec::RemoteBatch> BridgeOrders::order(std::size_t stream, std::
   return batch;
 }
 
+bool BridgeOrders::has_room() const {
+  const std::scoped_lock lock(mutex_);
+  return orders_.size() < most_;
+}
+
 void BridgeOrders::released(std::uint64_t id, std::uint32_t copied) {
   const std::scoped_lock lock(mutex_);
   const auto found = orders_.find(id);
-  if (found == orders_.end()) return;  // the connection that got the order is gone
+  if (found == orders_.end()) return;  // it was taken back, or its connection is gone
   const Order& order = found->second;
   if (!order.node.empty()) {
     if (Node* const maker = node(order.node)) maker->samples += copied;

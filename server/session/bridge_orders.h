@@ -92,6 +92,7 @@ class BridgeOrders : public std::enable_shared_from_this<BridgeOrders> {
   class OfStream;
   std::shared_ptr<exec::RemoteBatch> order(std::size_t stream, std::uint64_t epoch,
                                            const sampler::BatchRows& rows, std::uint32_t ready);
+  [[nodiscard]] bool has_room() const;
   void released(std::uint64_t id, std::uint32_t copied);
   void push(std::string message);       ///< [mutex]
   Node* node(const std::string& name);  ///< [mutex] null: there are too many
