@@ -86,16 +86,12 @@ class Bridge:
     """
 
     def __init__(
-        self,
-        address: str,
-        most: int,
-        *,
+        self, address: str, most: int, *,
         on_order: Callable[[Order], None],
         on_release: Callable[[int], None],
         on_refused: Callable[[str, str], None],
-        on_lost: Callable[[str], None],
-        timeout: float = 30.0,
-    ) -> None:
+        on_lost: Callable[[str], None], timeout: float = 30.0,
+    ) -> None:  # fmt: skip
         self.address = address
         self._on_order, self._on_release, self._on_refused, self._on_lost = on_order, on_release, on_refused, on_lost
         self._most = whole("most", most, 0, MOST_ORDERS)
@@ -148,12 +144,17 @@ class Bridge:
             )
         _admit(self.server_pid)
         try:
-            self._send({"bridge": 1, "most": self._most})
+            with contextlib.suppress(ServerLost):  # its error can still be read
+                self._send({"bridge": 1, "most": self._most})
             count = self._receive()["streams"]
             described = [self._receive() for _ in range(count)]
             known = {info.name: info for info in streams(self.address, timeout=self._left)}
-        except TimeoutError:
+        except TimeoutError as error:
+            if isinstance(error, Error):
+                raise
             raise ServerUnreachable(f"{self.address}: the server did not answer the bridge in time; is it stopped?") from None
+        except OSError as error:
+            raise error if isinstance(error, Error) else ServerLost(f"{self.address}: the server ended: {error}") from error
         for each in described:
             self._names[each["stream"]] = each["name"]
             if each["name"] in known:
@@ -162,7 +163,13 @@ class Bridge:
 
     def _receive(self) -> dict[str, Any]:
         self._socket.settimeout(self._left)
-        return self._parsed(self._socket.recv(_PACKET))
+        return self._parsed(self._packet())
+
+    def _packet(self) -> bytes:
+        try:
+            return self._socket.recv(_PACKET)
+        except ConnectionResetError:  # the server left packets unread; its own, such as an error, come after that
+            return self._socket.recv(_PACKET)
 
     def _parsed(self, packet: bytes) -> dict[str, Any]:
         if not packet:
@@ -247,7 +254,7 @@ class Bridge:
         reason = "the server closed the connection"
         try:
             while True:
-                self._take(self._parsed(self._socket.recv(_PACKET)))
+                self._take(self._parsed(self._packet()))
         except Error as error:
             reason = error.message if isinstance(error, ServerLost) else str(error)
         except (OSError, ValueError, LookupError, TypeError) as error:
@@ -286,9 +293,3 @@ class Bridge:
 
     def _close_socket(self) -> None:
         self._socket.close()
-
-    def __enter__(self) -> Bridge:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
