@@ -17,7 +17,7 @@ def members(clock: Clock, count: int) -> list[Member]:
     return [Member(None, f"node{i}", f"host/{i}", clock=clock) for i in range(count)]
 
 
-def test_an_order_goes_to_the_maker_with_the_fewest() -> None:
+def test_an_order_goes_to_the_maker_with_the_fewest_and_to_none_that_has_enough() -> None:
     clock = Clock()
     a, b = members(clock, 2)
     a.give(1)
@@ -25,31 +25,33 @@ def test_an_order_goes_to_the_maker_with_the_fewest() -> None:
     b.give(2)
     b.give(3)
     assert best([a, b]) is a
+    a.give(4)
+    assert best([a, b]) is None
+    a.done(1, 16)
+    assert best([a, b]) is a
     a.leaving = True
-    assert best([a, b]) is b
+    assert best([a, b]) is None
     assert best([]) is None
 
 
 def test_a_slow_maker_gets_few_orders_and_is_tried_again() -> None:
     clock = Clock()
     fast, slow = members(clock, 2)
-    for member, seconds in ((fast, 0.1), (slow, 1.0)):
-        member.give(0)
-        clock.now += seconds
-        member.done(0, 16)
     given = {fast.node: 0, slow.node: 0}
-    for order in range(1, 12):
-        chosen = best([fast, slow])
-        assert chosen is not None
+    due: list[tuple[float, int, Member]] = []
+    for order in range(40):
+        while (chosen := best([fast, slow])) is None:
+            at, done, member = due.pop(due.index(min(due, key=lambda each: each[0])))
+            clock.now = max(clock.now, at)
+            member.done(done, 16)
         chosen.give(order)
         given[chosen.node] += 1
-    assert given[fast.node] >= 8 * given[slow.node] > 0
-    for order in list(fast.busy):
-        fast.done(order, 16)
-    for order in list(slow.busy):
-        slow.done(order, 16)
+        due.append((clock.now + (0.1 if chosen is fast else 1.0) * len(chosen.busy), order, chosen))
+    assert given[fast.node] > 3 * given[slow.node] > 0
+    for _, order, member in due:
+        member.done(order, 16)
     assert best([fast, slow]) is fast
-    fast.give(20)
+    fast.give(100)
     clock.now += 120  # slow was idle meanwhile, fast was not done
     assert best([fast, slow]) is slow
 
@@ -66,6 +68,8 @@ def test_a_maker_that_hangs_gets_no_more_orders() -> None:
     for order in range(2, 6):
         assert best([well, stuck]) is well
         well.give(order)
+        clock.now += 0.1
+        well.done(order, 16)
 
 
 def test_failures_count_only_in_a_row() -> None:
@@ -107,12 +111,13 @@ def test_full_rings_need_one_maker_fewer_after_a_while() -> None:
     assert demand.change(1, 1, 3) == 0
 
 
-def test_an_order_without_a_wait_ends_the_hunger() -> None:
-    clock = Clock()
-    demand = Demand(clock)
-    for _ in range(10):
-        demand.order(0)
-        clock.now += 1
-        demand.order(3)
-        assert demand.change(1, 1, 3) == 0
-        clock.now += 1
+def test_a_few_orders_without_a_wait_do_not_end_the_hunger_but_most_do() -> None:
+    for pattern, change in (((0, 0, 5), 1), ((0, 5, 5, 5, 5, 5), 0), ((1, 1, 1), 0)):
+        clock = Clock()
+        demand = Demand(clock)
+        changes = 0
+        for count in range(24):
+            clock.now += 0.1
+            demand.order(pattern[count % len(pattern)])
+            changes += demand.change(1, 1, 3)
+        assert changes == change, pattern

@@ -10,7 +10,7 @@ from pathlib import Path
 import headrace
 import pytest
 import ray
-from conftest import Nodes, Running, wait_until
+from conftest import SAMPLES, Nodes, Running, wait_until
 from headrace.errors import ConfigInvalid, InvalidArgument, VersionMismatch
 
 Start = Callable[..., Running]
@@ -50,13 +50,24 @@ def test_a_node_that_cannot_open_the_data_is_named_with_the_remedy(nodes: Nodes,
     run.check()
 
 
-def test_waiting_trainers_get_more_makers_and_full_rings_fewer(nodes: Nodes, running: Start) -> None:
+@pytest.mark.parametrize("least", [0, 1])
+def test_waiting_trainers_get_more_makers_and_full_rings_fewer(nodes: Nodes, config: Path, tmp_path: Path, least: int) -> None:
     for _ in range(2):
         nodes.add(num_cpus=2)
-    run = running(makers=(1, 3))
-    run.wait_for_makers(1)
-    run.check()  # ends the consumers: nothing is ordered
-    wait_until(lambda: run.stats()["wanted"] == 1, "the least number of makers")
+    heavy = tmp_path / "heavy.yaml"
+    heavy.write_text(config.read_text().replace("random_resized_crop: 24", "random_resized_crop: 224}, {gaussian_blur: 9"))
+    with headrace.ray.start(heavy, trainers="trainer", makers=(least, 3)) as servers:
+        ((node, address),) = servers.addresses.items()
+        with headrace.Loader(address, stream="train") as loader:
+            for epoch in range(1000):
+                loader.set_epoch(epoch)
+                assert sum(len(labels) for _, labels in loader) == SAMPLES
+                if len(servers.stats()[node].get("makers", [])) == 3:
+                    break
+            else:
+                raise AssertionError(servers.stats()[node])
+            wait_until(lambda: servers.stats()[node].get("wanted") == least, "the least number of makers")  # the ring is full
+            wait_until(lambda: len(servers.stats()[node]["makers"]) == least, "the end of the others")
 
 
 def test_makers_run_only_where_their_resource_is(nodes: Nodes, running: Start) -> None:
@@ -69,15 +80,12 @@ def test_makers_run_only_where_their_resource_is(nodes: Nodes, running: Start) -
 
 
 def test_tasks_and_actors_have_the_stream_s_name(nodes: Nodes, running: Start) -> None:
-    from ray.util.state import list_actors
-
     nodes.add()
     run = running(makers=(1, 1))
     run.wait_for_makers(1)
     names = [each["name"] for each in ray.util.list_named_actors(all_namespaces=True)]
     assert any(name.startswith("headrace maker train ") for name in names), names
     assert any(name.startswith("headrace server train.yaml ") for name in names), names
-    del list_actors
     run.check()
 
 

@@ -12,7 +12,7 @@ ORDERS_EACH = 2  # one that a maker makes, and one that waits for it
 MOST_FAILURES = 3  # in a row, before a maker is dropped
 _HALF_LIFE = 10.0  # seconds of idleness after which a slow maker seems twice as fast, so that it is tried again
 _WINDOW = 6.0  # seconds of orders that decide about the number of makers
-_HUNGRY = 1.5  # seconds during which trainers must have waited before a maker is added
+_HUNGRY = 1.0  # in each of two such spans, in seconds, trainers must have waited before a maker is added
 _PLENTY = 2  # finished batches that wait for a client, from which on it does not need a maker more
 
 Clock = Callable[[], float]
@@ -60,8 +60,9 @@ class Member:
 
 
 def best(members: Iterable[Member]) -> Member | None:
-    """The maker that would be done first; among makers without a history the one with the fewest orders."""
-    free = [each for each in members if not each.leaving]
+    """The maker that would be done first; among makers without a history the one with the fewest orders. None if all have as many orders as
+    they may have: another one would only wait there, and nobody could take it back."""
+    free = [each for each in members if not each.leaving and len(each.busy) < ORDERS_EACH]
     return min(free, key=lambda each: (each.expected(), len(each.busy)), default=None)
 
 
@@ -71,28 +72,25 @@ class Demand:
     def __init__(self, clock: Clock = time.monotonic) -> None:
         self._clock = clock
         self._orders: deque[tuple[float, int]] = deque()
-        self._hungry_since: float | None = None
         self._changed = clock()
 
     def order(self, ready: int) -> None:
-        now = self._clock()
-        self._orders.append((now, ready))
-        if ready >= _PLENTY:
-            self._hungry_since = None
-        elif ready == 0 and self._hungry_since is None:
-            self._hungry_since = now
+        self._orders.append((self._clock(), ready))
+
+    def _hungry(self, begin: float, end: float) -> bool:
+        """Whether a trainer waited for a good part of the orders of these seconds."""
+        ready = [ready for at, ready in self._orders if begin < at <= end]
+        return 4 * ready.count(0) > len(ready)
 
     def change(self, count: int, least: int, most: int, busy: bool = False) -> int:
         """1, 0 or -1: how to change the number of makers, which is `count` now. `busy`: whether orders are under way."""
         now = self._clock()
         while self._orders and now - self._orders[0][0] > _WINDOW:
             self._orders.popleft()
-        if not self._orders:
-            self._hungry_since = None
         if count < least:
             return self._decided(now, 1)
-        hungry = self._hungry_since is not None and now - self._hungry_since >= _HUNGRY
-        if hungry and count < most and now - self._changed >= _HUNGRY:
+        lasts = self._hungry(now - 2 * _HUNGRY, now - _HUNGRY) and self._hungry(now - _HUNGRY, now)
+        if lasts and count < most and now - self._changed >= 2 * _HUNGRY:
             return self._decided(now, 1)
         plenty = all(ready >= _PLENTY for _, ready in self._orders) if self._orders else not busy  # a full ring orders nothing
         if now - self._changed >= _WINDOW and count > least and plenty:
@@ -101,6 +99,4 @@ class Demand:
 
     def _decided(self, now: float, change: int) -> int:
         self._changed = now
-        if change > 0 and self._hungry_since is not None:
-            self._hungry_since = now
         return change

@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Any
 
 import ray  # type: ignore[import-not-found, import-untyped, unused-ignore]
@@ -24,6 +25,16 @@ _FOREVER = float("inf")
 _logger = logging.getLogger("headrace")
 
 
+@dataclass(frozen=True, eq=False)
+class _Task:
+    """An order that a maker has."""
+
+    key: int
+    order: Order
+    member: Member
+    reference: Any  # Ray's
+
+
 class Makers:
     """All methods are called by one thread. Calls by Ray come back to it through `later`."""
 
@@ -34,9 +45,11 @@ class Makers:
         self._members: list[Member] = []
         self._opening: dict[int, Any] = {}  # actors that are not ready; None: not even asked for from Ray yet
         self._next = 0
-        self._tasks: dict[int, tuple[Order, Member, Any]] = {}  # orders that the server waits for; with Ray's reference
+        self._tasks: dict[int, _Task] = {}  # by order, those that the server waits for
+        self._waiting: list[Order] = []  # orders that no maker may have yet
         self._held: dict[int, Any] = {}  # Ray's references to rows that the server may be copying
         self._excluded: dict[str, tuple[str, str, float]] = {}  # by node id: name, reason, until when
+        self._ids: dict[str, str] = {}  # node ids by name
         self._demand = Demand()
         self._wanted = plan.makers[0]
         self._failed_starts = 0
@@ -60,63 +73,75 @@ class Makers:
 
     def disconnected(self) -> None:
         self._bridge = None
-        for _, _, task in self._tasks.values():
-            self._cancel(task)
         self._tasks.clear()
+        self._waiting.clear()
         self._held.clear()
 
     def order(self, order: Order) -> None:
         self._counts["orders"] += 1
         self._demand.order(order.ready)
-        member = best(self._members)
+        self._waiting.append(order)
+        self._give()
+
+    def _give(self) -> None:
+        """Gives waiting orders to makers that may have one more, the latest first: the others are the next to be late."""
         if self._bridge is None:
             return
-        if member is None:
-            self._bridge.failed(order.id, "", "no node makes rows now")
-            return
-        member.give(order.id)
+        if not any(not each.leaving for each in self._members):
+            for order in self._waiting:
+                self._bridge.failed(order.id, "", "no node makes rows now")
+            self._waiting.clear()
+        while self._waiting and (member := best(self._members)) is not None:
+            self._submit(self._waiting.pop(), member)
+
+    def _submit(self, order: Order, member: Member) -> None:
+        self._next += 1  # not the order's id, which another server may use again
+        member.give(self._next)
         last = order.first + order.rows - 1
         call = member.actor.rows.options(name=f"{order.stream}: epoch {order.epoch}, rows {order.first} to {last}")
-        task = call.remote(order.stream, order.epoch, order.first, order.rows)
-        self._tasks[order.id] = (order, member, task)
-        future = task.future()
-        future.add_done_callback(lambda done: self._later(functools.partial(self._done, self._bridge, order, member, task, done)))
+        task = _Task(self._next, order, member, call.remote(order.stream, order.epoch, order.first, order.rows))
+        self._tasks[order.id] = task
+        bridge = self._bridge
+        task.reference.future().add_done_callback(lambda done: self._later(functools.partial(self._done, bridge, task, done)))
 
     def release(self, order: int) -> None:
         self._held.pop(order, None)
+        waiting = [each for each in self._waiting if each.id != order]
         task = self._tasks.pop(order, None)
-        if task is not None:
+        if task is not None or len(waiting) < len(self._waiting):
             self._counts["late"] += 1
-            self._cancel(task[2])  # it may not have begun
+        self._waiting = waiting
+        if task is not None:  # it goes on: Ray's cancel() may leave an actor's task without an end
+            self._set_limit()
 
     def refuse(self, name: str, why: str) -> None:
-        for member in [each for each in self._members if each.name == name]:
-            self._exclude(member.node, name, why, _FOREVER)
-        if not any(each[0] == name for each in self._excluded.values()):  # its maker ended meanwhile
-            self._exclude(name, name, why, _FOREVER)
+        node = self._ids.get(name)
+        if node is not None:
+            self._exclude(node, name, why, _FOREVER)
 
     # --- the makers
 
-    def _done(self, bridge: Bridge | None, order: Order, member: Member, task: Any, done: Future[Any]) -> None:
-        if bridge is not self._bridge or bridge is None:  # of a server that ended
-            member.done(order.id, 0 if done.exception() else order.rows)
+    def _done(self, bridge: Bridge | None, task: _Task, done: Future[Any]) -> None:
+        order, member, error = task.order, task.member, done.exception()
+        member.done(task.key, 0 if error else order.rows)
+        if bridge is None or bridge is not self._bridge:  # the server has ended
             return
-        error = done.exception()
-        wanted = self._tasks.pop(order.id, None) is not None
-        if isinstance(error, ray.exceptions.TaskCancelledError):
-            member.busy.pop(order.id, None)
-            return
-        member.done(order.id, 0 if error else order.rows)
+        wanted = self._tasks.get(order.id) is task
+        if wanted:
+            del self._tasks[order.id]
         if error is None and wanted:
-            error = self._hand_over(bridge, order, member, task, done.result())
+            error = self._hand_over(bridge, task, done.result())
         if error is not None:
             self._failed(bridge, order, member, error, wanted)
+        self._set_limit()
+        self._give()
 
-    def _hand_over(self, bridge: Bridge, order: Order, member: Member, task: Any, rows: list[Any]) -> Exception | None:
+    def _hand_over(self, bridge: Bridge, task: _Task, rows: list[Any]) -> Exception | None:
+        order, member = task.order, task.member
         *fields, samples, replaced = rows
         received = sum(array.nbytes for array in rows) if member.node not in self._plan.trainers else 0
         try:
-            self._held[order.id] = task
+            self._held[order.id] = task.reference
             if bridge.made(order.id, member.name, received, fields, samples, replaced):
                 self._counts["made"] += 1
                 self._by_node[member.name] = self._by_node.get(member.name, 0) + order.rows
@@ -195,6 +220,7 @@ class Makers:
             return
         opened: Opened = done.result()
         name = named(opened.host, opened.node)
+        self._ids[name] = opened.node
         member = Member(actor, opened.node, name, opened)
         if opened.version and opened.version != self._plan.version:
             self._hiring.dismiss(actor)
@@ -229,13 +255,12 @@ class Makers:
     def _set_limit(self) -> None:
         if self._bridge is None:
             return
-        staying = sum(not each.leaving for each in self._members)
+        staying = [each for each in self._members if not each.leaving]
+        wanted = {task.key for task in self._tasks.values()}
+        late = sum(key not in wanted for each in staying for key in each.busy)  # they keep makers busy, although nobody wants them
         # Without makers one order at a time shows whether trainers wait; it is given back.
         probing = self._wanted == 0 and self._plan.makers[1] > 0
-        self._bridge.limit(min(MOST_ORDERS, ORDERS_EACH * staying or int(probing)))
-
-    def _cancel(self, task: Any) -> None:
-        ray.cancel(task, force=False, recursive=False)
+        self._bridge.limit(min(MOST_ORDERS, ORDERS_EACH * len(staying) - late if staying else int(probing)))
 
     def close(self) -> None:
         for actor in [*(member.actor for member in self._members), *self._opening.values()]:
