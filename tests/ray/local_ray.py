@@ -1,0 +1,69 @@
+"""A Ray cluster on this machine for tests, in a folder of its own, and what it leaves behind."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+QUIET = {
+    "RAY_TRAIN_ENABLE_STATE_TRACKING": "0",
+    "RAY_TRAIN_METRICS_ENABLED": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_DATA_DISABLE_PROGRESS_BARS": "1",
+    "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+    "RAY_TRAIN_V2_ENABLED": "1",
+}
+os.environ.update(QUIET)
+
+import ray  # noqa: E402
+from ray.cluster_utils import Cluster  # noqa: E402
+
+
+def wait_until(true: Callable[[], Any], what: str, seconds: float = 60) -> Any:
+    """Polls until `true()` returns a true value, and returns it. At the timeout it fails with the given name."""
+    end = time.monotonic() + seconds
+    while True:
+        value = true()
+        if value:
+            return value
+        assert time.monotonic() < end, f"waited {seconds:g} s for {what}"
+        time.sleep(0.1)
+
+
+def folders() -> set[str]:
+    """The folders of headrace.ray's actors and of servers that are left on this machine."""
+    names = os.listdir(tempfile.gettempdir())
+    return {name for name in names if name.startswith(("headrace-ray-", "headrace-serve-", "headrace-share-"))}
+
+
+def alive(pid: int) -> bool:
+    try:
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:1]
+    except OSError:
+        return False
+
+
+@contextmanager
+def nodes(count: int, cpus: int = 2) -> Iterator[list[str]]:
+    """A cluster whose `count` nodes are raylets on this machine, with this process as a driver; yields the nodes' ids. The driver's
+    job and the cluster end with the block."""
+    paths = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    with tempfile.TemporaryDirectory(prefix="r", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        os.environ["RAY_TMPDIR"] = folder  # also of the file in which Ray notes the current cluster
+        (Path(folder) / "ray").mkdir()
+        options = {"num_cpus": cpus, "object_store_memory": 100 << 20, "include_dashboard": False}
+        cluster = Cluster(initialize_head=True, head_node_args=options)
+        try:
+            for _ in range(count - 1):
+                cluster.add_node(**options)
+            ray.init(address=cluster.address, log_to_driver=False, runtime_env={"env_vars": {"PYTHONPATH": paths, **QUIET}})
+            cluster.wait_for_nodes(60)
+            yield [entry["NodeID"] for entry in ray.nodes()]
+        finally:
+            ray.shutdown()
+            cluster.shutdown()
