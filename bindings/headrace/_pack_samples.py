@@ -30,6 +30,7 @@ from ._pack_fields import Field, Misfit, Missing, entries, fields_of
 from .errors import DatasetInvalid, EnvironmentFailed, InvalidArgument
 
 _SAMPLE, _BAD = 1, 2  # kinds of records: server/pack/record_input.h
+_HEAD = struct.Struct("<QqII")  # index, label, length of the name, kind
 _MESSAGE = struct.Struct("<QQ")  # bytes that follow, kind
 _RECORD, _FAILED, _DESCRIBED = range(3)
 _PIPE_BYTES = 1 << 20
@@ -41,7 +42,7 @@ Write = Callable[[Any], None]
 
 
 def _head(index: int, label: int, name: bytes, kind: int) -> bytes:
-    return struct.pack("<QqII", index, label, len(name), kind)
+    return _HEAD.pack(index, label, len(name), kind)
 
 
 def end_mark(count: int) -> bytes:
@@ -67,6 +68,13 @@ def record(index: int, sample: Any, fields: list[Field], classes: int) -> list[A
         bodies.append(body)
     name = str(index).encode()
     return [_head(index, label, name, _SAMPLE) + heads + name, *bodies]
+
+
+def renumbered(first: bytes, index: int) -> bytes:
+    """The first part of a record, as record() made it for another index, for `index`."""
+    _, label, length, kind = _HEAD.unpack_from(first)
+    name = str(index).encode()
+    return b"".join([_head(index, label, name, kind), memoryview(first)[_HEAD.size : len(first) - length], name])
 
 
 def block_ends(dataset: Any, count: int) -> Sequence[int]:

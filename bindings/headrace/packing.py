@@ -106,8 +106,15 @@ class _Binary:
         self.close()
 
 
+def _is_of_ray(dataset: Any) -> bool:
+    data = sys.modules.get("ray.data")  # if it was never imported, there are no Ray Datasets
+    return data is not None and isinstance(dataset, data.Dataset)
+
+
 def _count_of(dataset: Any) -> int | None:
     """The dataset's length; None if it can only be iterated."""
+    if _is_of_ray(dataset):
+        return None  # counting would execute it
     data = sys.modules.get("torch.utils.data")
     iterable = data is not None and isinstance(dataset, data.IterableDataset)
     if not iterable and hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__"):
@@ -115,6 +122,16 @@ def _count_of(dataset: Any) -> int | None:
     if not hasattr(dataset, "__iter__"):
         raise InvalidArgument(f"{type(dataset).__name__} is not a dataset: expected __len__ and __getitem__, or __iter__")
     return None
+
+
+def _making(dataset: Any, count: int | None, workers: int | None, start: str) -> Any:
+    """What reads the samples and encodes them: the tasks of Ray, this process, or worker processes."""
+    if _is_of_ray(dataset):
+        from .ray._pack import Rows
+
+        return Rows(dataset, workers)
+    processes = len(os.sched_getaffinity(0)) if workers is None else whole("workers", workers, 0, 1024)
+    return Local(dataset, count) if count is None or processes == 0 else WorkerPool(dataset, count, processes, start)
 
 
 def _header(dataset: Any, fields: list[Field], classes: Sequence[str] | None, count: int | None, identity: str) -> dict[str, Any]:
@@ -152,10 +169,11 @@ def pack(
 ) -> Packed:
     """Writes all samples of `dataset` into the database `out`, for a source of `type: lmdb`.
 
-    dataset    has __len__ and __getitem__, or is an iterable
+    dataset    has __len__ and __getitem__, or is an iterable, or a ray.data.Dataset, whose rows are dicts of columns
     fields     the kind of each entry of a sample, such as {"x": "image", "y": "label"}; None: inferred from the first sample
     classes    the names of the classes; None: the dataset's own list `classes`, if it has one
-    workers    processes that read samples; None: one for each core; 0: this process
+    workers    processes that read samples; None: one for each core; 0: this process. For a Ray Dataset the number of tasks that read its
+               blocks at once, on all nodes; None: as many as there are free CPUs
     start      how workers start: "fork", "spawn" or "forkserver"
     store      "tiled", "encoded" or "decoded"; with `compress` and `resize` as in `headrace pack --help`
     on_error   "raise", or "bad": packs a sample that raises, or that has None in a field, as a bad one
@@ -184,8 +202,7 @@ def pack(
         options += ["--resize", str(resize)]
     if not flag("progress", progress):
         options.append("--quiet")
-    processes = len(os.sched_getaffinity(0)) if workers is None else whole("workers", workers, 0, 1024)
-    making = Local(dataset, count) if count is None or processes == 0 else WorkerPool(dataset, count, processes, start)
+    making = _making(dataset, count, workers, start)
     with making:
         described = making.describe(fields)
         if isinstance(described, Failure):

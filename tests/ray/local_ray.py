@@ -17,6 +17,8 @@ QUIET = {
     "RAY_DATA_DISABLE_PROGRESS_BARS": "1",
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
     "RAY_TRAIN_V2_ENABLED": "1",
+    "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "15",  # Train finds out by this that a node is gone
+    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2",
 }
 os.environ.update(QUIET)
 
@@ -35,6 +37,11 @@ def wait_until(true: Callable[[], Any], what: str, seconds: float = 60) -> Any:
         time.sleep(0.1)
 
 
+def node_ids() -> list[str]:
+    """The ids of the cluster's living nodes."""
+    return [entry["NodeID"] for entry in ray.nodes() if entry["Alive"]]
+
+
 def folders() -> set[str]:
     """The folders of headrace.ray's actors and of servers that are left on this machine."""
     names = os.listdir(tempfile.gettempdir())
@@ -49,9 +56,9 @@ def alive(pid: int) -> bool:
 
 
 @contextmanager
-def nodes(count: int, cpus: int = 2) -> Iterator[list[str]]:
-    """A cluster whose `count` nodes are raylets on this machine, with this process as a driver; yields the nodes' ids. The driver's
-    job and the cluster end with the block."""
+def nodes(count: int, cpus: int = 2) -> Iterator[Cluster]:
+    """A cluster whose `count` nodes are raylets on this machine, with this process as a driver, on the first one. The driver's job and
+    the cluster end with the block."""
     paths = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
     with tempfile.TemporaryDirectory(prefix="r", dir="/tmp", ignore_cleanup_errors=True) as folder:
         os.environ["RAY_TMPDIR"] = folder  # also of the file in which Ray notes the current cluster
@@ -63,7 +70,7 @@ def nodes(count: int, cpus: int = 2) -> Iterator[list[str]]:
                 cluster.add_node(**options)
             ray.init(address=cluster.address, log_to_driver=False, runtime_env={"env_vars": {"PYTHONPATH": paths, **QUIET}})
             cluster.wait_for_nodes(60)
-            yield [entry["NodeID"] for entry in ray.nodes()]
+            yield cluster
         finally:
             ray.shutdown()
             cluster.shutdown()
