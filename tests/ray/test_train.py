@@ -17,10 +17,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from local_ray import alive, folders, node_ids, nodes, ray, wait_until
+from local_ray import alive, folders, node_ids, nodes, wait_until
 
 import headrace
 import headrace.ray
+import ray.train
 from headrace.errors import ConfigInvalid, InvalidArgument
 
 SAMPLES, BATCH = 60, 4
@@ -46,7 +47,6 @@ def config(tmp_path: Path) -> Path:
 
 def write_line(path: str, **line: Any) -> None:
     """Appends a line in one write, so that the lines of several processes do not mix."""
-    line["t"] = time.time()
     with open(path, "a") as out:
         out.write(json.dumps(line) + "\n")
 
@@ -146,5 +146,140 @@ def test_an_elastic_restart_with_fewer_workers_delivers_each_remaining_sample_on
     assert trained(lines) == Counter(range(SAMPLES))
 
 
-if __name__ == "__main__":
-    pytest.main([__file__, *sys.argv[1:]])
+def loader_here(config: Any, **options: Any) -> headrace.ray.Loader:
+    """A loader in this process, which is no worker of Train but has a node, too."""
+    return headrace.ray.Loader(config, **{"stream": "train", "rank": 0, "world_size": 1, "output": "numpy", **options})
+
+
+def server_of(loader: headrace.Loader) -> dict[str, Any]:
+    return next(server for server in servers() if loader._arguments["address"] == f"{server['folder']}/run")
+
+
+def samples_of(batches: Any) -> list[int]:
+    return [int(sample) for batch in batches for sample in batch.sample_index[batch.valid]]
+
+
+@pytest.mark.parametrize("which", ["server", "actor"])
+def test_a_loop_continues_after_its_server_or_the_servers_actor_was_killed(cluster: Any, config: Path, which: str) -> None:
+    with loader_here(str(config)) as loader:
+        before = server_of(loader)
+        seen = []
+        for batch in loader:
+            seen += samples_of([batch])
+            if batch.number == 2:
+                os.kill(before[which], signal.SIGKILL)
+                wait_until(lambda: not alive(before[which]), f"the end of the {which}")
+        assert seen == samples_of(loader_here(str(config), group="whole"))
+        after = wait_until(lambda: server_of(loader)["server"] and server_of(loader), "the new server")
+        assert after["server"] != before["server"] and after["folder"] == before["folder"]
+        assert (after["actor"] != before["actor"]) == (which == "actor")
+
+
+JOB = """
+import os, sys
+sys.path.insert(0, sys.argv[3])
+import local_ray
+from local_ray import ray
+import headrace.ray
+
+ray.init(address=sys.argv[1], log_to_driver=False)
+
+@ray.remote(num_cpus=0)
+def first_batch(config):
+    with headrace.ray.Loader(config, stream="train", rank=0, world_size=1) as loader:
+        next(iter(loader))
+        return loader._arguments["address"]
+
+print(ray.get([first_batch.remote(sys.argv[2]) for _ in range(3)])[0], flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize("how", ["exit", "kill"])
+def test_the_server_and_its_folder_are_gone_after_the_job(cluster: Any, config: Path, how: str) -> None:
+    others = folders()
+    arguments = [cluster.address, str(config), str(Path(__file__).parent)]
+    with subprocess.Popen([sys.executable, "-c", JOB, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as job:
+        try:
+            assert job.stdout is not None
+            address = job.stdout.readline().strip()
+            server = next(server for server in servers() if address == f"{server['folder']}/run")
+            assert alive(server["server"]) and Path(address).is_dir()
+            if how == "kill":
+                job.kill()
+            job.communicate("\n", timeout=60)
+        finally:
+            job.kill()
+    wait_until(lambda: not alive(server["server"]) and not alive(server["actor"]), "the end of the server and its actor")
+    wait_until(lambda: folders() <= others, "the removal of its folder")
+
+
+def test_nothing_is_left_when_the_cluster_ends(config: Path) -> None:
+    code = """
+import sys
+sys.path.insert(0, sys.argv[2])
+from local_ray import nodes, ray
+import headrace.ray
+with nodes(1):
+    with headrace.ray.Loader(sys.argv[1], stream="train", rank=0, world_size=1) as loader:
+        next(iter(loader))
+        print(loader._arguments["address"], flush=True)
+"""
+    done = subprocess.run([sys.executable, "-c", code, str(config), str(Path(__file__).parent)], stdout=subprocess.PIPE, text=True, timeout=120)
+    address = done.stdout.split()[-1]
+    assert done.returncode == 0 and address.startswith(tempfile.gettempdir())
+    wait_until(lambda: not Path(address).parent.exists(), "the removal of its folder")
+
+
+def test_a_configuration_may_be_a_dict_and_its_set_changes_it(cluster: Any, config: Path) -> None:
+    body = json.loads(config.read_text())
+    body["sources"]["rows"]["fields"]["x"] = str(config.parent / "x.npy")
+    with loader_here(str(config)) as one, loader_here(body) as two, loader_here(body, set={"streams.train.batch_size": 6}) as three:
+        assert (two.batch_size, three.batch_size) == (BATCH, 6)
+        assert len({loader._arguments["address"] for loader in (one, two, three)}) == 3
+        assert samples_of(one) == samples_of(two)
+        with loader_here(body, group="another") as again:
+            assert again._arguments["address"] == two._arguments["address"]
+
+
+def test_a_state_is_saved_by_any_ranks_and_loaded_at_any_world_size(cluster: Any, config: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    pair = [loader_here(str(config), rank=rank, world_size=2, group="pair") for rank in range(2)]
+    seen = []
+    for loader in pair:
+        for batch in loader:
+            seen += samples_of([batch])
+            if batch.number == 3:
+                loader.save(folder)
+                break
+        loader.close()
+    with loader_here(str(config), checkpoint=ray.train.Checkpoint.from_directory(str(folder))) as alone:
+        assert sorted(seen + samples_of(alone)) == list(range(SAMPLES))
+    (folder / "headrace-train-rank0.json").unlink()
+    with loader_here(str(config), checkpoint=folder) as alone:
+        assert sorted(seen + samples_of(alone)) == list(range(SAMPLES)), "one rank's file is enough"
+
+
+def test_wrong_checkpoints_and_arguments_are_named(cluster: Any, config: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    with pytest.raises(InvalidArgument, match="has no state of stream 'train'"):
+        loader_here(str(config), checkpoint=folder)
+    with loader_here(str(config), rank=0, world_size=2) as loader:
+        loader.save(folder)
+        next(iter(loader))
+        other = json.loads((folder / "headrace-train-rank0.json").read_text()) | {"rank": 1, "state": loader.state_dict()}
+        (folder / "headrace-train-rank1.json").write_text(json.dumps(other))
+    with pytest.raises(InvalidArgument, match="ranks 0 and 1 saved different positions"):
+        loader_here(str(config), checkpoint=folder)
+    with pytest.raises(InvalidArgument, match="no worker of Ray Train"):
+        headrace.ray.Loader(str(config), stream="train")
+    with pytest.raises(InvalidArgument, match="absolute path that each node has"):
+        loader_here("missing.yaml")
+    with pytest.raises(ConfigInvalid, match="batch_sice"):
+        loader_here(str(config), set={"streams.train.batch_sice": 3})
+    with pytest.raises(InvalidArgument, match="both given"):
+        loader_here(str(config), checkpoint=folder, state={"a": 1})
+    with pytest.raises(TypeError, match="did you mean transform"):
+        loader_here(str(config), transfrom=None)
