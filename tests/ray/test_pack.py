@@ -10,12 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import headrace
 import numpy as np
 import pytest
-from local_ray import nodes, ray
-
-import headrace
 from headrace.errors import DatasetInvalid, InvalidArgument
+from local_ray import nodes, ray
 
 ROWS, BLOCKS = 40, 8
 pytestmark = pytest.mark.timeout(240)

@@ -13,17 +13,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import headrace
+import headrace.ray
 import numpy as np
 import pytest
 import ray.data
 import ray.train
+from headrace.errors import DatasetInvalid, Error, InvalidArgument, ServerLost, StreamFailed
 from local_ray import alive, folders, node_ids, nodes, wait_until
 from ray._private.internal_api import node_stats
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-import headrace
-import headrace.ray
-from headrace.errors import DatasetInvalid, Error, InvalidArgument, ServerLost, StreamFailed
 
 ROWS, BATCH, WIDTH = 50, 8, 3
 pytestmark = pytest.mark.timeout(240)
@@ -112,11 +111,9 @@ def test_a_block_crosses_the_network_once_whatever_the_number_of_trainers(cluste
     width = 40_000  # 160 kB in a row, so that blocks are in the object store
     crossed = {}
     for trainers in (1, 3):
-        data = ray.data.from_items([{"id": index} for index in range(20)], override_num_blocks=4)
-        blocks = data.map(lambda row: {"id": row["id"], "x": np.zeros(width, np.float32), "caption": f"row {row['id']}"}).map(
-            lambda row: {**row, "x": row["x"] + row["id"]}
-        )
-        blocks.context.execution_options.locality_with_output = [here]
+        on_here = NodeAffinitySchedulingStrategy(here, soft=False)
+        numbers = ray.data.range(20, override_num_blocks=4).materialize()
+        blocks = numbers.map(lambda row: {"id": row["id"], "x": np.full(width, row["id"], np.float32), "caption": f"row {row['id']}"}, scheduling_strategy=on_here)
         held = blocks.materialize()
         before = created_bytes(there)
         with headrace.ray.share(held, batch_size=4, epochs=1, nodes=[there], wait_for=trainers) as shared:
@@ -124,7 +121,7 @@ def test_a_block_crosses_the_network_once_whatever_the_number_of_trainers(cluste
                 assert [sorted(epoch) for epoch in seen] == [list(range(20))]
         crossed[trainers] = created_bytes(there) - before
     whole = 20 * width * 4
-    assert all(count < 1.5 * whole for count in crossed.values()), f"{crossed} of {whole} bytes"
+    assert all(whole <= count < 1.5 * whole for count in crossed.values()), f"{crossed}, the blocks have {whole} bytes"
 
 
 def train_loop(given: dict[str, Any]) -> None:

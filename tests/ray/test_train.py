@@ -15,14 +15,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pytest
-from local_ray import alive, folders, node_ids, nodes, wait_until
-
 import headrace
 import headrace.ray
+import numpy as np
+import pytest
 import ray.train
 from headrace.errors import ConfigInvalid, InvalidArgument
+from local_ray import alive, folders, node_ids, nodes, wait_until
 
 SAMPLES, BATCH = 60, 4
 pytestmark = pytest.mark.timeout(240)

@@ -49,8 +49,7 @@ class ShareActor:
         """Makes the first batch, then returns the server's directory."""
         rows = options["batch_size"]
         count = samples // rows if options["drop_last"] else -(-samples // rows)
-        known = {} if options["drop_last"] else {"samples": samples}
-        self._share = headrace.share(_Batches(data, count, options), **known, **share)
+        self._share = headrace.share(_Batches(data, count, options), samples=None if options["drop_last"] else samples, **share)
         return self._share.address
 
     def wait(self, timeout: float | None) -> None:
@@ -200,10 +199,11 @@ def share(
     if flag("split", split):
         rows //= len(chosen)
         parts = list(dataset.streaming_split(len(chosen), equal=True, locality_hints=chosen))
-    reading = {**mapping("batch_options", batch_options), "batch_size": whole("batch_size", batch_size, 1), "drop_last": flag("drop_last", drop_last)}
-    if rows < (batch_size if drop_last else 1):
+    batch_size = whole("batch_size", batch_size, 1)
+    if rows < (batch_size if flag("drop_last", drop_last) else 1):
         raise InvalidArgument(f"the dataset has {rows} rows for each of {len(chosen)} nodes: too few for one batch of {batch_size}")
-    reading["batch_size"] = min(reading["batch_size"], rows)  # the first batch decides how large batches are
+    # The first batch decides how large batches are.
+    reading = {**mapping("batch_options", batch_options), "batch_size": min(batch_size, rows), "drop_last": drop_last}
     actors: dict[str, Any] = {}
     try:
         starts = {}
