@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import shutil
+import signal
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from running import Server, free_port, wait_until
+import snippets
+from running import Server, free_port, headrace_binary, wait_until
 
 SAMPLES = 60  # of the fixture image_folder
 LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "SLURM_", "TORCHELASTIC_", "HEADRACE_ADDRESS", "MASTER_")
@@ -112,6 +117,54 @@ def test_after_the_death_of_a_node_a_smaller_job_gets_each_remaining_sample_once
     with job(nodes, ranks_of, tmp_path, last=0) as running:
         assert [process.wait(60) for process in running] == [0] * sum(ranks)
     assert samples(tmp_path, 4) + samples(tmp_path, sum(ranks)) == Counter(range(SAMPLES))
+
+
+# Runs a step on two nodes, as srun does: a process for each node, or two for each if the job's number of tasks counts. /tmp is one for
+# both, so the folder differs.
+SRUN = """
+import os, subprocess, sys
+words = [word for word in sys.argv[1:] if not word.startswith("--overlap")]
+each = 2
+if words[0] == "--ntasks-per-node=1":
+    words, each = words[1:], 1
+running = []
+for task in range(2 * each):
+    node = task // each
+    numbers = {"SLURM_PROCID": task, "SLURM_NTASKS": 2 * each, "SLURM_LOCALID": task % each, "SLURM_NODEID": node}
+    own = {"HEADRACE_ADDRESS": f"{os.environ['HEADRACE_ADDRESS']}-{node}", **{name: str(number) for name, number in numbers.items()}}
+    words_here = [word.replace(os.environ["HEADRACE_ADDRESS"], own["HEADRACE_ADDRESS"]) for word in words]
+    running.append(subprocess.Popen(words_here, env={**os.environ, **own}))
+sys.exit(max(process.wait() for process in running))
+"""
+
+
+def test_the_slurm_script_of_the_page_starts_a_server_on_each_node(sharded_config: dict[str, Any], tmp_path: Path) -> None:
+    script = next(block.text for block in snippets.blocks("bindings/many-machines.md") if "SLURM_JOB_ID" in block.text)
+    (tmp_path / "train.yaml").write_text(json.dumps(sharded_config))
+    (tmp_path / "train.py").write_text(f"import sys\nsys.argv[1:] = ['.', '0']\n{TRAINER}")
+    (tmp_path / "bin").mkdir()
+    commands = {
+        "srun": f"#!{sys.executable}\n{SRUN}",
+        "scontrol": "#!/bin/sh\necho localhost\n",
+        "headrace": f'#!/bin/sh\nexec {headrace_binary()} "$@"\n',
+        "python": f'#!/bin/sh\nexec {sys.executable} "$@"\n',
+    }
+    for name, text in commands.items():
+        (tmp_path / "bin" / name).write_text(text)
+        (tmp_path / "bin" / name).chmod(0o755)
+    folder = tempfile.mkdtemp(prefix="slurm-")  # short: a socket's path has at most 107 bytes
+    env = environment("", PATH=f"{tmp_path / 'bin'}:{os.environ['PATH']}", TMPDIR=folder, SLURM_JOB_ID="7", SLURM_JOB_NODELIST="a")
+    shell = subprocess.Popen(["bash", "-c", script], cwd=tmp_path, env=env, start_new_session=True)
+    try:
+        assert shell.wait(100) == 0
+        assert len(os.listdir(folder)) == 2, "a server on each node"
+        assert list(Path(folder).rglob("*.sock")) == [], "which have ended"
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(shell.pid, signal.SIGKILL)
+        shell.wait()
+        shutil.rmtree(folder)
+    assert samples(tmp_path, 4) == Counter(range(SAMPLES))
 
 
 # A rank under torchrun, in step with the others. Rank 0 saves a checkpoint after each batch. After batch 3 of the first attempt the last

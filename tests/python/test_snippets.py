@@ -118,6 +118,7 @@ GIVEN = {
     "bindings/recipes/validation.md": Given(says=[" of 15 right"]),
     "bindings/recipes/resume.md": Given(says=["dies after 15 batches"]),
     "bindings/recipes/lightning.md": Given(says=["4 steps", "8 steps"]),
+    "bindings/many-machines.md": Given(says=["steps with 2 ranks"]),
     "bindings/start-pytorch.md": Given(changes={"random_resized_crop: 224": "random_resized_crop: 64"}, says=["epoch 2: loss"]),
     "clientlib/README.md": Given(
         changes={"./run build && cmake --install build/release --prefix /opt/headrace --component development": PROGRAM, "=/opt/headrace": "=$PREFIX && cmake --build build && build/trainer && headrace ls", "cmake --install build/release --prefix /opt/headrace --component maker": "true"},
