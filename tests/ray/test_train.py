@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+import types
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -282,3 +284,30 @@ def test_wrong_checkpoints_and_arguments_are_named(cluster: Any, config: Path, t
         loader_here(str(config), checkpoint=folder, state={"a": 1})
     with pytest.raises(TypeError, match="did you mean transform"):
         loader_here(str(config), transfrom=None)
+
+
+def test_the_pages_program_trains_and_reports_checkpoints(cluster: Any, config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
+
+    page = (Path(__file__).parents[2] / "bindings" / "many-machines.md").read_text()
+    code = next(block for block in re.findall(r"```python[^\n]*\n(.*?)```", page, re.DOTALL) if "TorchTrainer(train, scaling_config" in block)
+    body = json.loads(config.read_text())
+    np.save(tmp_path / "y.npy", np.arange(SAMPLES))
+    body["sources"]["rows"]["fields"]["y"] = "y.npy"
+    config.write_text(json.dumps(body))
+    for old, new in {"/shared/train.yaml": str(config), "/shared/runs": str(tmp_path / "runs"), "step % 100": "step % 5", "(1, 4)": "2"}.items():
+        assert old in code
+        code = code.replace(old, new)
+    results: list[Any] = []
+
+    class Trainer(DataParallelTrainer):
+        """In place of TorchTrainer, which needs torch."""
+
+        def fit(self) -> Any:
+            results.append(super().fit())
+
+    monkeypatch.setitem(sys.modules, "ray.train.torch", types.SimpleNamespace(TorchTrainer=Trainer))
+    exec(code, {"__name__": "page"})
+    assert results[0].metrics == {"step": 5}
+    with results[0].checkpoint.as_directory() as folder:
+        assert sorted(os.listdir(folder))[-2:] == ["headrace-train-rank0.json", "headrace-train-rank1.json"]
