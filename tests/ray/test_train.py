@@ -92,7 +92,7 @@ def fit(config: Any, folder: Path, workers: Any, what: str = "nothing", last: in
         train_loop,
         train_loop_config={"config": config, "log": str(log), "what": what, "last": last},
         scaling_config=ray.train.ScalingConfig(num_workers=workers, placement_strategy="SPREAD"),
-        run_config=ray.train.RunConfig(storage_path=str(folder / "storage"), name="run", failure_config=ray.train.FailureConfig(max_failures=2)),
+        run_config=ray.train.RunConfig(storage_path=str(folder / "storage"), name=f"run-{folder.name}", failure_config=ray.train.FailureConfig(max_failures=2)),
     ).fit()
     return lines_of(log)
 
@@ -119,6 +119,24 @@ def test_each_node_has_one_server_and_its_workers_divide_the_epoch(cluster: Any,
     assert {line["rank"] for line in lines} == {0, 1, 2, 3}
     where = {(line["node"], line["directory"]) for line in lines}
     assert len(where) == len({directory for _, directory in where}) == 2, "one server for each node"
+
+
+def test_two_runs_of_one_job_read_from_the_same_servers_at_once(cluster: Any, config: Path, tmp_path: Path) -> None:
+    before, lines = len(servers()), {}
+
+    def run(name: str) -> None:
+        (tmp_path / name).mkdir()
+        lines[name] = fit(str(config), tmp_path / name, 1)
+
+    threads = [threading.Thread(target=run, args=(name,)) for name in ("a", "b")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(150)
+    for each in lines["a"], lines["b"]:
+        assert Counter(sample for line in each for sample in line["samples"]) == Counter(range(SAMPLES))
+    directories = {line["directory"] for each in lines.values() for line in each}
+    assert len(servers()) == before + len(directories)
 
 
 @pytest.mark.parametrize("what", ["exception", "kill"])

@@ -16,24 +16,32 @@ import headrace
 
 from .._arguments import seconds
 from ..errors import GroupMismatch, InvalidArgument, RankTaken
-from ._server import server_of_node
+from ._job_server import server_of_node
 from ._share import Shared
 
 _STATE = re.compile(r"headrace-(.+)-rank(\d+)\.json")
+_LONGEST_GROUP = 200  # bytes
 _HANDOVER_SECONDS = 10.0  # how long the ranks of a worker group that has failed may keep their places
 
 
-def _ranks_of_train() -> tuple[int, int]:
+def _of_train() -> tuple[int, int, str]:
+    """This worker's rank, the world size, and the name of the run."""
     import ray.train
 
     try:
         context = ray.train.get_context()
-        rank, world_size = context.get_world_rank(), context.get_world_size()
+        rank, world_size, name = context.get_world_rank(), context.get_world_size(), context.get_experiment_name()
     except Exception:  # each version of Ray raises another error here
-        rank = world_size = None
-    if rank is None or world_size is None:
+        rank = None
+    if rank is None:
         raise InvalidArgument("headrace.ray.Loader: this is no worker of Ray Train; call it in train_loop_per_worker, or pass rank= and world_size=")
-    return int(rank), int(world_size)
+    return int(rank), int(world_size), str(name or "default")
+
+
+def _group_of_run(address: str, stream: str, run: str) -> str | None:
+    """Runs of one job have a group each, so that they can read from one server at the same time. A broadcast stream has no groups."""
+    shards = any(info.name == stream and info.delivery == "shard" for info in headrace.streams(address))
+    return run.encode()[:_LONGEST_GROUP].decode(errors="ignore") if shards else None
 
 
 def _texts(checkpoint: Any) -> dict[str, str]:
@@ -44,7 +52,7 @@ def _texts(checkpoint: Any) -> dict[str, str]:
                 f"checkpoint: expected a ray.train.Checkpoint, as ray.train.get_checkpoint() returns, a folder or None; found {type(checkpoint).__name__}"
             )
         return {file.name: file.read_text() for file in Path(checkpoint).iterdir() if _STATE.fullmatch(file.name)}
-    import pyarrow.fs
+    import pyarrow.fs  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
     entries = checkpoint.filesystem.get_file_info(pyarrow.fs.FileSelector(checkpoint.path))
     texts: dict[str, str] = {}
@@ -92,7 +100,7 @@ class Loader(headrace.Loader):
     set          configuration values by dotted path, as in headrace.serve()
     num_cpus     CPUs that Ray reserves for the server on each node; its number of threads is the configuration's `server.threads`
     wait         seconds to wait until the server is ready
-    options      further arguments of headrace.Loader
+    options      further arguments of headrace.Loader. The default of `group` is the name of the Train run
 
     Raises what headrace.Loader and headrace.serve() raise, and InvalidArgument for a checkpoint without a state of this stream.
     """
@@ -121,13 +129,16 @@ class Loader(headrace.Loader):
             address, stream = config.address(), stream or config.name
             self._train_rank, self._train_world_size = 0, 1  # a broadcast stream
         else:
+            run = None
             if rank is None or world_size is None:
-                of_train = _ranks_of_train()
-                rank, world_size = of_train[0] if rank is None else rank, of_train[1] if world_size is None else world_size
+                its_rank, its_world_size, run = _of_train()
+                rank, world_size = its_rank if rank is None else rank, its_world_size if world_size is None else world_size
             self._train_rank, self._train_world_size = rank, world_size
             if checkpoint is not None:
                 state = _saved_state(checkpoint, stream)
             address = server_of_node(config, set, num_cpus, wait)
+            if run is not None and options.get("group") is None:
+                options["group"] = _group_of_run(address, stream, run)
         end = time.monotonic() + min(_HANDOVER_SECONDS, seconds("reconnect_timeout", options.get("reconnect_timeout", 60.0)))
         while True:
             try:

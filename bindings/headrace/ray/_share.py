@@ -14,7 +14,7 @@ import headrace
 
 from .._arguments import flag, mapping, seconds, text, whole
 from ..errors import Error, InvalidArgument, StreamFailed, Timeout
-from ._node import Folder, new_folder, on_node, this_node
+from ._job import Folder, new_folder, on_node, this_node
 
 _START_SECONDS = 120.0  # includes the first batch
 

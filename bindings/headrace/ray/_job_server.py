@@ -17,10 +17,10 @@ import headrace
 
 from .._arguments import mapping, seconds
 from ..errors import Error, InvalidArgument, Timeout
-from ._node import NAMESPACE, Folder, end_with_job, new_folder, on_node, this_node
+from ._job import NAMESPACE, Folder, end_with_job, new_folder, on_node, this_node
 
 
-class ServerActor:
+class JobServer:
     """Owns the server of a node. If this process is killed, Ray starts it again, and the server has the same directory as before."""
 
     def __init__(self, folder: str, config: str | dict[str, Any], overrides: dict[str, object], job: str, wait: float) -> None:
@@ -94,7 +94,7 @@ def server_of_node(config: object, overrides: object, num_cpus: float, wait: obj
     node = this_node()
     text = json.dumps([identity, {name: str(value) for name, value in changed.items()}, headrace.__version__], sort_keys=True)
     name = f"server-{job}-{node[:16]}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
-    actors = ray.remote(ServerActor).options(
+    actors = ray.remote(JobServer).options(
         name=name,
         namespace=NAMESPACE,
         get_if_exists=True,
