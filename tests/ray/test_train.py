@@ -178,6 +178,29 @@ def test_a_configuration_may_be_a_dict_and_its_set_changes_it(cluster: Any, conf
             assert again._arguments["address"] == two._arguments["address"]
 
 
+class Placed:
+    """Servers that run already."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+
+    def address(self, node: str | None = None) -> str:
+        return self._address
+
+
+def test_servers_that_run_already_are_used_as_they_are(cluster: Any, config: Path) -> None:
+    before = len(servers())
+    with headrace.serve(config) as server:
+        with loader_here(Placed(server.address)) as loader:
+            assert loader._arguments["address"] == server.address
+            assert sorted(samples_of(loader)) == list(range(SAMPLES))
+        with pytest.raises(InvalidArgument, match="these servers run already"):
+            loader_here(Placed(server.address), set={"server.threads": 2})
+        with pytest.raises(InvalidArgument, match="found Server"):
+            loader_here(server)
+    assert len(servers()) == before
+
+
 def test_a_state_is_saved_by_any_ranks_and_loaded_at_any_world_size(cluster: Any, config: Path, tmp_path: Path) -> None:
     folder = tmp_path / "checkpoint"
     folder.mkdir()

@@ -8,7 +8,7 @@ import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import ray
 
@@ -22,6 +22,13 @@ from ._share import Shared
 _STATE = re.compile(r"headrace-(.+)-rank(\d+)\.json")
 _LONGEST_GROUP = 200  # bytes
 _HANDOVER_SECONDS = 10.0  # how long the ranks of a worker group that has failed may keep their places
+
+
+class _Servers(Protocol):
+    """Servers that run already, each on a node."""
+
+    def address(self) -> str:
+        """The directory of the server on the caller's node."""
 
 
 def _of_train() -> tuple[int, int, str]:
@@ -91,7 +98,8 @@ class Loader(headrace.Loader):
     """A headrace.Loader that finds or starts the server of its node. For train_loop_per_worker of a Ray Train trainer.
 
     config       the path of a YAML file that each node has, or its content as a dict (with absolute paths). Workers of a node and job that
-                 give the same configuration use one server, which ends with the job. Or the result of headrace.ray.share()
+                 give the same configuration use one server, which ends with the job. Or the result of headrace.ray.share(), or another
+                 object whose method address() returns the directory of a server on the caller's node
     stream       the stream's name; with a share, that of the share
     rank, world_size   of a shard stream; None: those of the Train context
     checkpoint   what ray.train.get_checkpoint() returned, or a folder: resumes from the state that save() wrote there, at any world size.
@@ -107,7 +115,7 @@ class Loader(headrace.Loader):
 
     def __init__(
         self,
-        config: str | os.PathLike[str] | Mapping[str, Any] | Shared,
+        config: str | os.PathLike[str] | Mapping[str, Any] | Shared | _Servers,
         *,
         stream: str = "",
         rank: int | None = None,
@@ -136,7 +144,13 @@ class Loader(headrace.Loader):
             self._train_rank, self._train_world_size = rank, world_size
             if checkpoint is not None:
                 state = _saved_state(checkpoint, stream)
-            address = server_of_node(config, set, num_cpus, wait)
+            of_node = getattr(config, "address", None)
+            if callable(of_node):
+                if set:
+                    raise InvalidArgument("set=: these servers run already; give it to what started them")
+                address = str(of_node())
+            else:
+                address = server_of_node(config, set, num_cpus, wait)
             if run is not None and options.get("group") is None:
                 options["group"] = _group_of_run(address, stream, run)
         end = time.monotonic() + min(_HANDOVER_SECONDS, seconds("reconnect_timeout", options.get("reconnect_timeout", 60.0)))
