@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import queue
 import threading
 import time
@@ -109,7 +110,7 @@ class BridgeActor:
 
     def stats(self) -> dict[str, Any]:
         """Counts since this actor's process began."""
-        return {"connected": self._bridge is not None, "connections": self._connections, "lost": self._lost, **self._makers.stats()}
+        return {"bridge_pid": os.getpid(), "connected": self._bridge is not None, "connections": self._connections, "lost": self._lost, **self._makers.stats()}
 
     def stop(self) -> None:
         """Ends the makers and the connection."""

@@ -57,7 +57,7 @@ class Servers:
         """For each trainer's node id:
 
         address, pid, restarts, metrics_url   of the server, as of headrace.Server
-        connected, connections                whether the bridge has a connection, and how many it has had
+        bridge_pid, connected, connections    of the bridge: whether it has a connection, and how many it has had
         orders, made, failed, late            orders of the server: handed over, given back, or made by the server because they were late
         rows                                  rows handed over, by node
         makers, wanted                        the makers that are ready, and how many there should be
