@@ -143,7 +143,12 @@ class Nodes:
 @pytest.fixture(scope="session", autouse=True)
 def temporary_folder() -> Iterator[None]:
     yield
-    shutil.rmtree(_TEMP, ignore_errors=True)
+
+    def removed() -> bool:
+        shutil.rmtree(_TEMP, ignore_errors=True)  # Ray's last processes may still write
+        return not os.path.exists(_TEMP)
+
+    wait_until(removed, f"the removal of {_TEMP}", 20)
 
 
 @pytest.fixture(scope="session")
