@@ -114,7 +114,8 @@ class Nodes:
     """The cluster: a head without CPUs, a trainer's node without CPUs, and decode nodes of one CPU."""
 
     def __init__(self) -> None:
-        (Path(_TEMP) / "ray").mkdir(exist_ok=True)
+        os.environ["RAY_TMPDIR"] = _TEMP  # other clusters of this process have folders of their own
+        (Path(_TEMP) / "ray").mkdir(parents=True, exist_ok=True)
         self.cluster = Cluster(
             initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False, "object_store_memory": _STORE}
         )

@@ -61,6 +61,7 @@ def nodes(count: int, cpus: int = 2) -> Iterator[Cluster]:
     the cluster end with the block."""
     paths = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
     with tempfile.TemporaryDirectory(prefix="r", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        before = os.environ.get("RAY_TMPDIR")
         os.environ["RAY_TMPDIR"] = folder  # also of the file in which Ray notes the current cluster
         (Path(folder) / "ray").mkdir()
         options = {"num_cpus": cpus, "object_store_memory": 100 << 20, "include_dashboard": False}
@@ -74,3 +75,5 @@ def nodes(count: int, cpus: int = 2) -> Iterator[Cluster]:
         finally:
             ray.shutdown()
             cluster.shutdown()
+            if before is not None:
+                os.environ["RAY_TMPDIR"] = before
