@@ -40,14 +40,20 @@ bool RemoteBatch::make_here() {
 }
 
 bool RemoteBatch::take_back() {
-  if (!make_here()) return false;
+  State awaited = State::kAwaited;
+  if (!state_.compare_exchange_strong(awaited, State::kTakenBack, std::memory_order_acq_rel)) return false;
   release_(0);
   return true;
 }
 
-void RemoteBatch::arrive(RemoteRows rows) {
-  rows_ = std::move(rows);
-  state_.store(State::kArrived, std::memory_order_release);
+bool RemoteBatch::arrive(RemoteRows rows) {
+  State state = state_.load(std::memory_order_acquire);
+  if (state == State::kTakenBack) return false;
+  rows_ = std::move(rows);  // not read before the state says so
+  // Meanwhile workers may have begun to make the rows, or taken the order back.
+  while (!state_.compare_exchange_weak(state, State::kArrived, std::memory_order_acq_rel))
+    if (state == State::kTakenBack) return false;
+  return true;
 }
 
 }  // namespace headrace::server::exec

@@ -68,14 +68,15 @@ class RemoteBatch {
   bool make_here();
   /// The same, and the order is released: rows that come later are not used.
   bool take_back();
-  /// Workers copy the rows from now on. Call it once.
-  void arrive(RemoteRows rows);
+  /// Workers copy the rows from now on. Call it once. False: the order was taken back, and its rows may be
+  /// freed.
+  bool arrive(RemoteRows rows);
   /// The rows cannot be read: workers make those that are missing.
   void forget_rows() { state_.store(State::kMadeHere, std::memory_order_release); }
   void count_copied(std::uint32_t rows) { copied_.fetch_add(rows, std::memory_order_relaxed); }
 
  private:
-  enum class State : std::uint8_t { kAwaited, kMadeHere, kArrived };
+  enum class State : std::uint8_t { kAwaited, kMadeHere, kTakenBack, kArrived };
   const Release release_;
   RemoteRows rows_;
   std::atomic<State> state_{State::kAwaited};

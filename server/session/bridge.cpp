@@ -302,7 +302,7 @@ Result<void> Bridge::handle_made(const json& body) {
     }
   } else {
     orders_->answered(id, node, received, ring::monotonic_ns());
-    batch->arrive(std::move(rows));
+    (void)batch->arrive(std::move(rows));  // false: it was taken back during the check
   }
   wake_workers(order->stream);
   return {};
