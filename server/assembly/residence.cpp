@@ -76,7 +76,7 @@ Result<ResidentStream> resident_stream(const std::string& name, const config::St
     const source::SourceField& own = source.fields()[(*image)->source_field];
     transform::PlanConfig chain = config.plan.chain_of(spec.name, false);
     chain.channels = own.channels;
-    chain.input = {own.height, own.width};
+    chain.input = (*image)->ring_chain.input;
     auto parts = transform::resident_chain(chain);
     if (!parts) return fail(parts.error());
     DeviceImage& made = out.residence.image.emplace(std::move(parts->image));

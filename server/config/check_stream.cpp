@@ -193,7 +193,7 @@ void check_stream(const StreamConfig& stream, const Json& value, const Reading& 
     refuse(plan_keys(), {"fields"}, why.c_str(), value, reading);
   } else if (source != nullptr || value.contains("transforms")) {
     // An invalid source is unknown, so no stream is checked against it.
-    check_plan(stream.plan, source == nullptr || source->type->traits.one_size, value, reading);
+    check_plan(stream.plan, value, reading);
   }
   if (reading.sound({"sharing", "ring", "delivery"})) check_sharing(stream, value, reading);
   if (reading.sound({"sampler", "shuffle"})) check_sampler(stream, value, reading);

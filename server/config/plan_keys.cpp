@@ -187,7 +187,7 @@ bool check_chain(PlanConfig config, const std::string& field, bool whole, const 
 
 }  // namespace
 
-void check_plan(const StreamPlan& plan, bool one_size, const Json& map, const Reading& reading) {
+void check_plan(const StreamPlan& plan, const Json& map, const Reading& reading) {
   const bool known_output = reading.sound({"output"});
   // Without `transforms`, another key may be a misspelling of it.
   const bool whole = reading.sound({"transforms"}) && (map.contains("transforms") || reading.sound());
@@ -196,12 +196,13 @@ void check_plan(const StreamPlan& plan, bool one_size, const Json& map, const Re
     reading.wrong_key("mix/mixup",
                       "gives fractions, which uint8 cannot hold; set output.dtype to float32, float16 or "
                       "bfloat16, or use cutmix alone");
-  // Unless the source is open, its images are unknown; then all chains are compiled again.
+  // Before the source is open, its images are unknown, and may have one size, so that no crop is needed. Once
+  // it is open, all chains are compiled again.
   std::vector<std::string> fields = plan.named();
   if (fields.empty()) fields.emplace_back();
   for (const std::string& field : fields) {
     PlanConfig chain = plan.chain_of(field, false);
-    if (one_size) chain.input = {kLargestSide, kLargestSide};
+    chain.input = {kLargestSide, kLargestSide};
     if (!known_output) chain.output.dtype = DType::kFloat32;  // which accepts all of them
     if (!check_chain(std::move(chain), field, whole, map, reading)) return;
   }

@@ -10,10 +10,9 @@ namespace headrace::server::config {
 
 std::vector<described::Key<transform::StreamPlan>> plan_keys();
 
-/// Checks across the keys of a plan: each field's chain must compile. `one_size`: the source's images may
-/// have one size. `map`: the stream, at `reading`; of invalid `transforms`, only those before the first
-/// invalid one.
-void check_plan(const transform::StreamPlan& plan, bool one_size, const described::Json& map,
+/// Checks across the keys of a plan: each field's chain must compile for images of one size. `map`: the
+/// stream, at `reading`; of invalid `transforms`, only those before the first invalid one.
+void check_plan(const transform::StreamPlan& plan, const described::Json& map,
                 const described::Reading& reading);
 
 /// Whether values become fractions, which need a float type.

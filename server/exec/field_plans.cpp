@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "server/exec/common_size.h"
 #include "server/transform/chain_parts.h"
 #include "server/transform/op.h"
 
@@ -138,7 +139,7 @@ class Planner {
     chain.derived = derived;
     chain.scale = field.scale * scale_;
     if (derived && !derived->enlarge) chain.scale /= derived->factor;
-    auto compiled = transform::Plan::compile(chain);
+    auto compiled = compile(index, chain);
     if (!compiled) {
       Error error = compiled.error();
       if (source_.fields().size() + plan_.derived.size() > 1)
@@ -162,6 +163,20 @@ class Planner {
     out_.push_back({std::move(spec), index, std::move(*compiled), field.scale, cropped, std::move(on_device),
                     std::move(chain), std::move(values)});
     return {};
+  }
+
+  /// A chain that only lacks a final size is compiled for the one size of the source's images.
+  Result<transform::Plan> compile(std::size_t index, PlanConfig& chain) const {
+    auto compiled = transform::Plan::compile(chain);
+    if (compiled || chain.input.height > 0 || chain.derived) return compiled;
+    PlanConfig sized = chain;
+    sized.input = {transform::kLargestSide, transform::kLargestSide};
+    if (!transform::Plan::compile(sized)) return compiled;
+    const auto size = common_size(source_, index, chain.max_pixels);
+    if (!size) return fail(size.error());
+    if (!*size) return compiled;
+    chain.input = **size;
+    return transform::Plan::compile(chain);
   }
 
   Result<void> values(std::size_t index) {

@@ -25,8 +25,7 @@ struct OpenContext {
 
 /// Traits of a type, beyond its own keys.
 struct SourceTraits {
-  bool one_size = false;  ///< all images may have one size, which is known once the source is open
-  bool network = false;   ///< accepts URLs, and with them the keys `s3` and `tls_ca`
+  bool network = false;                        ///< accepts URLs, and with them the keys `s3` and `tls_ca`
   bool cache = true, io = true, split = true;  ///< accepts these keys
   bool images = true;                          ///< may have images
   const char* in_memory = nullptr;             ///< why caching its files would be useless

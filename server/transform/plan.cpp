@@ -41,12 +41,17 @@ Decoded<ImageSize> Plan::Impl::open(const decode::ImageData& data, decode::Decod
   const auto start = ring::monotonic_ns();
   auto image = decoder.open(open_as(data), config.max_pixels);
   decode_ns += ring::monotonic_ns() - start;
-  // Without a crop or a resize the row has room only for that size.
-  if (image && config.input.height > 0 &&
-      (image->height != config.input.height || image->width != config.input.width))
-    return bad(BadReason::kUnsupported, fmt::format("{} x {} pixels in a set of {} x {}", image->width,
-                                                    image->height, config.input.width, config.input.height));
+  if (image)
+    if (auto fine = check_input(*image); !fine) return tl::make_unexpected(std::move(fine.error()));
   return image;
+}
+
+Decoded<void> Plan::Impl::check_input(ImageSize image) const {
+  if (fits_input(image)) return {};
+  return bad(BadReason::kUnsupported,
+             fmt::format("{} x {} pixels, expected {} x {} (width x height) like the others: add a resize or "
+                         "crop to `transforms`",
+                         image.width, image.height, config.input.width, config.input.height));
 }
 
 Decoded<void> Plan::Impl::check_between(const Stages& stages) const {

@@ -34,7 +34,7 @@ struct Derivation {
 struct PlanConfig {
   std::vector<Transform> transforms;
   Output output;
-  Size input;                 // of all images; 0, 0: they differ
+  Size input;                 // of all images, others are bad; 0, 0: they differ, or are unknown
   std::int32_t channels = 3;  // of the images and of the output; 1 if all images are gray
   bool mask = false;  // see source::SourceField; the output is uint8 of (H, W), whatever `output` says
   // Every size, position and padding of the chain is multiplied by this, so that one chain cuts the same part

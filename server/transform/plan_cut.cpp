@@ -46,10 +46,7 @@ bool Plan::cut(const ImageData& image, DrawKey key, Scratch& scratch, std::byte*
     return true;
   }
   const ImageSize size{image.pixels.width, image.pixels.height};
-  const Size& input = plan.config.input;
-  if (!plan.moves_only || !can_open(image, plan.config.max_pixels) ||
-      (input.height > 0 && (size.height != input.height || size.width != input.width)))
-    return false;
+  if (!plan.moves_only || !can_open(image, plan.config.max_pixels) || !plan.fits_input(size)) return false;
   if (!plan.drawn && kept.plan == plan.number && kept.shape == image.pixels) {
     base = kept.base;
     run_cut(kept.stage, image, plan.format, state, out);
@@ -72,6 +69,7 @@ bool Plan::cut(const Prepared& image, DrawKey key, Scratch& scratch, std::byte* 
   const ImageData pixels{image.bytes, image.pixels};
   const ImageSize size{image.pixels.width, image.pixels.height};
   if (!plan.moves_only || !can_open(pixels, plan.config.max_pixels) ||
+      !plan.fits_input(plan.original(image)) ||
       !steps_after(plan.config, plan.prefix, size, key, state.steps))
     return false;
   stages_of(state.steps, size, state.stages);

@@ -33,6 +33,15 @@ struct Plan::Impl {
 
   decode::Decoded<decode::ImageSize> open(const decode::ImageData& data, decode::Decoder& decoder,
                                           std::uint64_t& decode_ns) const;
+  /// Without a crop or a resize the row has room only for images of `config.input`.
+  [[nodiscard]] bool fits_input(decode::ImageSize image) const {
+    return config.input.height == 0 || image == decode::ImageSize{config.input.width, config.input.height};
+  }
+  [[nodiscard]] decode::Decoded<void> check_input(decode::ImageSize image) const;
+  /// The size of the image before it was prepared.
+  [[nodiscard]] decode::ImageSize original(const Prepared& image) const {
+    return {image.base.width * config.unit, image.base.height * config.unit};
+  }
   /// The same for finish(): opens the prepared pixels and draws the remaining steps into scratch.steps.
   decode::Decoded<decode::ImageSize> open_prepared(const Prepared& image, DrawKey key,
                                                    Scratch::State& scratch) const;

@@ -57,6 +57,8 @@ bool Plan::prepare(const decode::ImageData& image, Scratch& scratch, std::uint64
 
 Decoded<ImageSize> Plan::Impl::open_prepared(const Prepared& image, DrawKey key,
                                              Scratch::State& scratch) const {
+  // Another stream, which accepts images of any size, may have prepared it.
+  if (auto fine = check_input(original(image)); !fine) return tl::make_unexpected(std::move(fine.error()));
   auto entering = scratch.decoder.open({image.bytes, image.pixels}, config.max_pixels);
   if (entering)
     if (auto done = steps_after(config, prefix, *entering, key, scratch.steps); !done)

@@ -316,7 +316,7 @@ def test_an_image_without_partner_is_reported_with_the_names_that_were_expected(
         ),
         (
             {"transforms": [{"random_crop": {"size": 16, "fields": ["hr"]}}]},
-            "field `lr`: transforms: images leave the chain with different sizes",
+            "field `lr`: images have different sizes (deep/0000.png: ",
         ),
         (
             {"transforms": [{"random_crop": {"size": [16, 20]}}, "random_rotate90"]},

@@ -323,10 +323,6 @@ std::vector<Wrong> cases() {
        "x.yaml:5:5: streams.t.transforms: images leave the chain with different sizes: end it with "
        "random_resized_crop, "
        "random_crop, center_crop or resize to [height, width]"},
-      {"NoTransforms", stream(""),
-       "x.yaml:3:3: streams.t: images leave the chain with different sizes: end it with random_resized_crop, "
-       "random_crop, "
-       "center_crop or resize to [height, width]"},
   };
 }
 
@@ -341,6 +337,11 @@ TEST_P(ConfigProblems, AreNamedWithPlaceValueAndNearestName) {
 
 INSTANTIATE_TEST_SUITE_P(Each, ConfigProblems, testing::ValuesIn(cases()),
                          [](const auto& wrong) { return wrong.param.name; });
+
+TEST(Config, NeedsNoCropBeforeTheSourceIsOpen) {
+  const auto config = parse(stream(""), "x.yaml");
+  EXPECT_TRUE(config) << config.error().message;
+}
 
 TEST(Config, ReportsAllProblemsAtOnceInTheOrderOfTheFile) {
   const auto outcome = examine(

@@ -200,6 +200,25 @@ TEST_F(DecodedCache, IsSharedByStreamsWithOnePrefix) {
   EXPECT_EQ(arena_->counts().misses, 24U);
 }
 
+TEST_F(DecodedCache, RefusesAnImageOfAnotherSizeThatAStreamWithACropPrepared) {
+  const TempFolder folder;
+  for (std::uint32_t i = 0; i < 40; ++i)
+    folder.put("cat/" + std::to_string(100 + i) + ".jpg", jpeg(i, i == 1 ? 90 : 50, i == 1 ? 70 : 40));
+  const std::shared_ptr<const Source> source = server::source::open_image_folder(folder.path()).value();
+  const StreamPlan cropped = plan_of({make_op("random_crop", {{"size", {20, 20}}})});
+  for (const StreamPlan& whole : {plan_of({}), plan_of({make_op("random_horizontal_flip"), kNormalize},
+                                                       {DType::kFloat32, PixelLayout::kNchw})}) {
+    const auto cache = cache_of(*source);
+    Rows first(source, cropped, cache), second(source, whole, cache);
+    first.epoch(0);
+    EXPECT_EQ(arena_->counts().samples, 40U);
+    const auto rows = second.epoch(0);
+    EXPECT_EQ(rows, Rows(source, whole).epoch(0));
+    EXPECT_THAT(rows, ::testing::Contains(HasSubstr("90 x 70 pixels, expected 50 x 40 (width x height)")));
+    EXPECT_EQ(second.errors(BadReason::kUnsupported), 1U);
+  }
+}
+
 TEST_F(DecodedCache, GivesEveryThreadTheSameRowsAndIsFilledOnce) {
   const auto source = images();
   const StreamPlan plan = plan_of({make_op("random_resized_crop", {{"size", {24, 24}}})});

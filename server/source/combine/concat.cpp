@@ -229,7 +229,7 @@ struct ConcatOptions {
 namespace types {
 SourceType concat() {
   return source_type<ConcatOptions>(
-      {.one_size = true, .in_memory = kMembersKeep, .keeps_in_members = true},
+      {.in_memory = kMembersKeep, .keeps_in_members = true},
       [](const ConcatOptions&, const OpenContext& context) { return source::concat(context.members); });
 }
 }  // namespace types

@@ -115,7 +115,7 @@ described::Description<RelabelOptions> RelabelOptions::description() {
 
 namespace types {
 SourceType relabel() {
-  return source_type<RelabelOptions>({.one_size = true, .in_memory = kMembersKeep, .keeps_in_members = true},
+  return source_type<RelabelOptions>({.in_memory = kMembersKeep, .keeps_in_members = true},
                                      [](const RelabelOptions& options, const OpenContext& context) {
                                        return source::relabel(context.members.front().source, options);
                                      });

@@ -74,7 +74,7 @@ described::Description<RepeatOptions> RepeatOptions::description() {
 
 namespace types {
 SourceType repeat() {
-  return source_type<RepeatOptions>({.one_size = true, .in_memory = kMembersKeep, .keeps_in_members = true},
+  return source_type<RepeatOptions>({.in_memory = kMembersKeep, .keeps_in_members = true},
                                     [](const RepeatOptions& options, const OpenContext& context) {
                                       return source::repeat(context.members.front().source, options.times);
                                     });

@@ -32,7 +32,7 @@ described::Description<SubsetOptions> SubsetOptions::description() {
 namespace types {
 SourceType subset() {
   return source_type<SubsetOptions>(
-      {.one_size = true, .in_memory = kMembersKeep, .keeps_in_members = true},
+      {.in_memory = kMembersKeep, .keeps_in_members = true},
       [](const SubsetOptions& options, const OpenContext& context) {
         const SourcePtr& of = context.members.front().source;
         if (options.first) return first_samples(of, *options.first);

@@ -197,7 +197,7 @@ described::Description<ZipOptions> ZipOptions::description() {
 
 namespace types {
 SourceType zip() {
-  return source_type<ZipOptions>({.one_size = true, .in_memory = kMembersKeep},
+  return source_type<ZipOptions>({.in_memory = kMembersKeep},
                                  [](const ZipOptions& options, const OpenContext& context) {
                                    return source::zip(context.members, options);
                                  });

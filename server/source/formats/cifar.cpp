@@ -142,7 +142,7 @@ described::Description<CifarOptions> CifarOptions::description() {
 namespace types {
 SourceType cifar() {
   return source_type<CifarOptions>(
-      {.one_size = true, .network = true, .io = false, .in_memory = "a cifar source is in memory already"},
+      {.network = true, .io = false, .in_memory = "a cifar source is in memory already"},
       [](const CifarOptions& options, const OpenContext& context) {
         CifarOptions all = options;
         all.remote = context.remote;

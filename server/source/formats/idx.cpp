@@ -115,7 +115,7 @@ described::Description<IdxOptions> IdxOptions::description() {
 namespace types {
 SourceType idx() {
   return source_type<IdxOptions>(
-      {.one_size = true, .network = true, .io = false, .in_memory = "an idx source is in memory already"},
+      {.network = true, .io = false, .in_memory = "an idx source is in memory already"},
       [](const IdxOptions& options, const OpenContext& context) {
         IdxOptions all = options;
         all.remote = context.remote;

@@ -77,8 +77,7 @@ described::Description<LmdbOptions> LmdbOptions::description() {
 namespace types {
 SourceType lmdb() {
   return source_type<LmdbOptions>(
-      {.one_size = true,
-       .in_memory = "records of a packed set are read where they lie, and the page cache keeps them",
+      {.in_memory = "records of a packed set are read where they lie, and the page cache keeps them",
        .mapped = true,
        .refuse =
            [](const std::string&) {

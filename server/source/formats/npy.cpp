@@ -347,16 +347,14 @@ described::Description<NpyOptions> NpyOptions::description() {
 
 namespace types {
 SourceType npy() {
-  return source_type<NpyOptions>({.one_size = true,
-                                  .network = true,
-                                  .in_memory = "arrays are mapped or in memory already",
-                                  .mapped = true},
-                                 [](const NpyOptions& options, const OpenContext& context) {
-                                   NpyOptions all = options;
-                                   all.remote = context.remote;
-                                   (all.npz.empty() ? all.arrays.clear() : all.files.clear());
-                                   return open_npy_set(all);
-                                 });
+  return source_type<NpyOptions>(
+      {.network = true, .in_memory = "arrays are mapped or in memory already", .mapped = true},
+      [](const NpyOptions& options, const OpenContext& context) {
+        NpyOptions all = options;
+        all.remote = context.remote;
+        (all.npz.empty() ? all.arrays.clear() : all.files.clear());
+        return open_npy_set(all);
+      });
 }
 }  // namespace types
 
