@@ -257,8 +257,10 @@ class Bridge:
                 self._take(self._parsed(self._packet()))
         except Error as error:
             reason = error.message if isinstance(error, ServerLost) else str(error)
-        except (OSError, ValueError, LookupError, TypeError) as error:
+        except Exception as error:  # whatever it is, the owner must know that nobody takes orders now
             reason = f"{type(error).__name__}: {error}"
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)  # the server copies no rows any more; now they may be freed
         with self._lock:
             closed, self._closed = self._closed, True
             self._open.clear()

@@ -141,7 +141,12 @@ bool FillJob::copy_slice(std::uint32_t first, std::uint32_t count, RowScratch& s
     add(values[f] + first * maker.ring_row_size(f), from->fields[f], maker.ring_row_size(f));
   add(copy.samples.data(), from->samples, sizeof copy.samples[0]);
   add(copy.replaced.data(), from->replaced, sizeof copy.replaced[0]);
-  if (from->memory->read(copy.to, copy.from)) {
+  const auto right = [&] {  // of a row that is replaced, make() finds the sample
+    for (std::uint32_t i = 0; i < count; ++i)
+      if (copy.replaced[i] == 0 && copy.samples[i] != order(rows.first + first + i)) return false;
+    return true;
+  };
+  if (from->memory->read(copy.to, copy.from) && right()) {
     const auto kept = static_cast<std::uint32_t>(std::count(copy.replaced.begin(), copy.replaced.end(), 0));
     remote->count_copied(kept);
     counters.remote.add(kept);

@@ -1,5 +1,6 @@
 #include "server/exec/remote_batch.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/syscall.h>
@@ -10,12 +11,13 @@
 
 namespace headrace::server::exec {
 
-Result<std::shared_ptr<const ProcessMemory>> ProcessMemory::open(pid_t pid) {
+Result<std::shared_ptr<const ProcessMemory>> ProcessMemory::open(pid_t pid, int connection) {
   UniqueFd process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
-  if (!process)
+  UniqueFd socket(::fcntl(connection, F_DUPFD_CLOEXEC, 0));
+  if (!process || !socket)
     return fail(ErrorCode::kEnvironment,
-                fmt::format("process {}: pidfd_open: {}", pid, std::strerror(errno)));
-  return std::shared_ptr<const ProcessMemory>(new ProcessMemory(pid, std::move(process)));
+                fmt::format("process {}: no descriptor for it: {}", pid, std::strerror(errno)));
+  return std::shared_ptr<const ProcessMemory>(new ProcessMemory(pid, std::move(process), std::move(socket)));
 }
 
 bool ProcessMemory::read(std::span<const iovec> to, std::span<const iovec> from) const {
@@ -24,9 +26,9 @@ bool ProcessMemory::read(std::span<const iovec> to, std::span<const iovec> from)
                       [](std::size_t sum, const iovec& part) { return sum + part.iov_len; });
   const ssize_t copied = ::process_vm_readv(pid_, to.data(), to.size(), from.data(), from.size(), 0);
   if (copied < 0 || static_cast<std::size_t>(copied) != size) return false;
-  // If the process still exists, its number was not given to another one before the copy.
-  pollfd ended{process_.get(), POLLIN, 0};
-  return ::poll(&ended, 1, 0) == 0;
+  // If both still exist, the memory was that process's, and was not freed before the copy.
+  pollfd ended[] = {{process_.get(), POLLIN, 0}, {connection_.get(), POLLRDHUP, 0}};
+  return ::poll(ended, 2, 0) == 0;
 }
 
 iovec RemoteRows::part(std::uint64_t address, std::uint64_t first, std::uint64_t count,
@@ -48,7 +50,7 @@ bool RemoteBatch::take_back() {
 
 bool RemoteBatch::arrive(RemoteRows rows) {
   State state = state_.load(std::memory_order_acquire);
-  if (state == State::kTakenBack) return false;
+  if (state == State::kTakenBack || state == State::kArrived) return false;
   rows_ = std::move(rows);  // not read before the state says so
   // Meanwhile workers may have begun to make the rows, or taken the order back.
   while (!state_.compare_exchange_weak(state, State::kArrived, std::memory_order_acq_rel))

@@ -25,16 +25,18 @@ namespace headrace::server::exec {
 /// The memory of another process of this user.
 class ProcessMemory {
  public:
+  /// `connection`: a socket to that process, which keeps its memory until either side shuts the socket down.
   /// kEnvironment: there is no such process.
-  static Result<std::shared_ptr<const ProcessMemory>> open(pid_t pid);
-  /// Copies `from` there to `to` here, of the same total size. False: the process has ended, the system does
-  /// not allow it, or there is no such memory; then `to` has unspecified content.
+  static Result<std::shared_ptr<const ProcessMemory>> open(pid_t pid, int connection);
+  /// Copies `from` there to `to` here, of the same total size. False: the connection or the process has
+  /// ended, the system does not allow it, or there is no such memory; then `to` has unspecified content.
   [[nodiscard]] bool read(std::span<const iovec> to, std::span<const iovec> from) const;
 
  private:
-  ProcessMemory(pid_t pid, UniqueFd process) : pid_(pid), process_(std::move(process)) {}
+  ProcessMemory(pid_t pid, UniqueFd process, UniqueFd connection)
+      : pid_(pid), process_(std::move(process)), connection_(std::move(connection)) {}
   const pid_t pid_;
-  const UniqueFd process_;
+  const UniqueFd process_, connection_;
 };
 
 /// Where the rows of a batch are in another process.
@@ -68,8 +70,8 @@ class RemoteBatch {
   bool make_here();
   /// The same, and the order is released: rows that come later are not used.
   bool take_back();
-  /// Workers copy the rows from now on. Call it once. False: the order was taken back, and its rows may be
-  /// freed.
+  /// Workers copy the rows from now on. False: the order was taken back, so that its rows may be freed, or
+  /// they have arrived already.
   bool arrive(RemoteRows rows);
   /// The rows cannot be read: workers make those that are missing.
   void forget_rows() { state_.store(State::kMadeHere, std::memory_order_release); }

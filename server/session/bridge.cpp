@@ -30,6 +30,10 @@ constexpr std::uint32_t kBridgeProtocol = 1;
 constexpr milliseconds kBridgeHello{5000};
 /// Pause before the next accept(2) after a failure, most often for lack of descriptors.
 constexpr int kBridgeRetryMs = 100;
+/// A bridge that reads nothing for this long, in ns, is disconnected.
+constexpr std::uint64_t kStuck = 10'000'000'000;
+constexpr int kWhileFullMs = 100;
+constexpr int kPacketsAtOnce = 16;
 constexpr std::size_t kMostAddresses = 256;
 constexpr std::size_t kLongestWhy = 2000;
 
@@ -102,9 +106,10 @@ void Bridge::run() {
 
 void Bridge::serve(int socket) {
   const auto peer = check_peer(socket);  // only this user and root: server.allow admits readers
-  auto greeted = peer ? handshake(socket) : fail(peer.error());
+  std::uint32_t most = 0;
+  auto greeted = peer ? handshake(socket, most) : fail(peer.error());
   if (greeted) {
-    auto memory = exec::ProcessMemory::open(static_cast<pid_t>(peer->pid));
+    auto memory = exec::ProcessMemory::open(static_cast<pid_t>(peer->pid), socket);
     if (memory)
       memory_ = std::move(*memory);
     else
@@ -127,7 +132,9 @@ void Bridge::serve(int socket) {
     std::function<void()> run;
     ~AtEnd() { run(); }
   };
+  orders_->connected(most);
   const AtEnd disconnect{[&] {
+    ::shutdown(socket, SHUT_RDWR);  // workers that copy rows see it, and so does the bridge
     orders_->disconnected();
     each_stream(false);
     memory_.reset();
@@ -143,11 +150,13 @@ void Bridge::serve(int socket) {
   }
 }
 
-Result<void> Bridge::handshake(int socket) {
-  auto packet = ring::receive_packet(socket, kBridgeHello);
+Result<void> Bridge::handshake(int socket, std::uint32_t& most) {
+  pollfd polls[] = {{stop_.get(), POLLIN, 0}, {socket, POLLIN, 0}};
+  ::poll(polls, 2, static_cast<int>(kBridgeHello.count()));
+  auto packet = ring::receive_packet(socket, milliseconds(0));
   if (!packet) return fail(packet.error());
   const json hello = json::parse(packet->bytes, nullptr, false);
-  std::uint32_t version = 0, most = 0;
+  std::uint32_t version = 0;
   if (auto read = wire::ObjectReader(hello, "bridge hello").integer("bridge", version).done(); !read)
     return fail(read.error());
   if (version != kBridgeProtocol)
@@ -159,9 +168,7 @@ Result<void> Bridge::handshake(int socket) {
           wire::ObjectReader(hello, "bridge hello").integer("most", most, BridgeOrders::kMostUnderWay).done();
       !read)
     return fail(read.error());
-  if (auto sent = send_streams(socket); !sent) return fail(sent.error());
-  orders_->connected(most);
-  return {};
+  return send_streams(socket);
 }
 
 Result<void> Bridge::send_streams(int socket) const {
@@ -180,17 +187,21 @@ Result<void> Bridge::send_streams(int socket) const {
 }
 
 Result<void> Bridge::exchange(int socket) {
-  bool full = false;
+  std::uint64_t full_since = 0;  // 0: the socket has room
   for (;;) {
+    const bool full = full_since != 0;
+    const std::uint64_t begin = ring::monotonic_ns();
+    if (full && begin - full_since > kStuck)
+      return fail(ErrorCode::kTimeout, "the bridge does not read its packets");
     const auto events = static_cast<short>(full ? POLLIN | POLLOUT : POLLIN);
     pollfd polls[] = {{stop_.get(), POLLIN, 0},
                       {socket, events, 0},
                       {listener_.get(), POLLIN, 0},
                       {full ? -1 : orders_->wake(), POLLIN, 0}};
-    ::poll(polls, std::size(polls), wait_ms(orders_->next_late_ns(), ring::monotonic_ns()));
+    ::poll(polls, std::size(polls), full ? kWhileFullMs : wait_ms(orders_->next_check_ns(), begin));
     if (polls[0].revents != 0) return {};
     if (polls[2].revents != 0) refuse_another();
-    while ((polls[1].revents & (POLLIN | POLLHUP | POLLERR)) != 0) {
+    for (int i = 0; i < kPacketsAtOnce && (polls[1].revents & (POLLIN | POLLHUP | POLLERR)) != 0; ++i) {
       auto packet = ring::receive_packet(socket, milliseconds(0));
       if (!packet && packet.error().code == ErrorCode::kTimeout) break;
       if (!packet) return fail(packet.error());
@@ -198,8 +209,10 @@ Result<void> Bridge::exchange(int socket) {
     }
     const auto sent = send_messages(socket);
     if (!sent) return fail(sent.error());
-    full = !*sent;
+    full_since = *sent ? 0 : full ? full_since : begin;
     take_late();
+    for (std::size_t i = 0; i < by_stream_.size(); ++i)
+      if (engine_.stream(i).failed()) orders_->drop(i);
   }
 }
 
@@ -277,6 +290,7 @@ Result<void> Bridge::handle_made(const json& body) {
                       .done();
       !read)
     return fail(read.error());
+  if (node.empty()) return fail(ErrorCode::kBadMessage, "bridge packet: member 'node' is empty");
   const auto order = orders_->open_order(id);
   if (!order) return {};  // it was released meanwhile
   const exec::Stream& stream = engine_.stream(order->stream);

@@ -10,9 +10,9 @@
 //   server: {"order": id, "stream": i, "epoch", "first", "rows", "ready"}   rows at these positions; `ready`:
 //           finished batches that wait for the client that wants this one
 //   bridge: {"made": id, "node", "received", "fields": [address, ...], "samples": address,
-//           "replaced": address}            in its memory, unchanged until the release: the rows of each
-//           field, uint64 indices of their samples, a byte for each row; `received`: bytes that came over the
-//           network
+//           "replaced": address}            in its memory, unchanged until the release or its shutdown(2):
+//           the rows of each field, uint64 indices of their samples, a byte for each row; `received`: bytes
+//           that came over the network
 //   bridge: {"failed": id, "node", "why"}   nobody makes it
 //   server: {"release": id}                 once for each order, also if it is not made yet
 //   server: {"refused": node, "why"}        its rows were wrong, and later ones are not accepted
@@ -52,7 +52,7 @@ class Bridge {
   void run();
   /// Serves one connection to its end.
   void serve(int socket);
-  Result<void> handshake(int socket);
+  Result<void> handshake(int socket, std::uint32_t& most);
   Result<void> send_streams(int socket) const;
   /// Until the bridge disconnects or the server stops.
   Result<void> exchange(int socket);

@@ -16,6 +16,8 @@ constexpr std::uint64_t kMillisecond = 1'000'000;
 /// Before the first answer: makers may have to start and to open the dataset.
 constexpr std::uint64_t kFirstLate = 2000 * kMillisecond;
 constexpr std::uint64_t kLeastLate = 100 * kMillisecond, kMostLate = 60'000 * kMillisecond;
+/// Between two looks for streams that have failed, while orders are open.
+constexpr std::uint64_t kLongestCheck = 500 * kMillisecond;
 /// Nodes that are told apart: a bridge's names must not fill the memory.
 constexpr std::size_t kMostNodes = 1024;
 
@@ -65,7 +67,7 @@ std::shared_ptr<exec::RemoteBatch> BridgeOrders::order(std::size_t stream, std::
   std::uint64_t id = 0;
   {
     const std::scoped_lock lock(mutex_);
-    if (orders_.size() >= most_) return nullptr;
+    if (orders_.size() >= std::min(most_, window_)) return nullptr;
     id = next_id_++;
   }
   // Batches may outlive the connection, but not these orders. Before the lock, which the batch's end takes.
@@ -87,7 +89,7 @@ std::shared_ptr<exec::RemoteBatch> BridgeOrders::order(std::size_t stream, std::
 
 bool BridgeOrders::has_room() const {
   const std::scoped_lock lock(mutex_);
-  return orders_.size() < most_;
+  return orders_.size() < std::min(most_, window_);
 }
 
 void BridgeOrders::released(std::uint64_t id, std::uint32_t copied) {
@@ -118,7 +120,7 @@ BridgeOrders::Node* BridgeOrders::node(const std::string& name) {
 void BridgeOrders::connected(std::uint32_t most) {
   const std::scoped_lock lock(mutex_);
   figures_.connected = true;
-  most_ = most;
+  most_ = window_ = most;
   times_ = {};
 }
 
@@ -137,6 +139,7 @@ void BridgeOrders::disconnected() {
 
 void BridgeOrders::limit(std::uint32_t most) {
   const std::scoped_lock lock(mutex_);
+  window_ = std::max(window_, most > most_ ? window_ + (most - most_) : 1);
   most_ = most;
 }
 
@@ -177,6 +180,7 @@ void BridgeOrders::answered(std::uint64_t id, const std::string& from, std::uint
   if (found == orders_.end()) return;
   found->second.node = from;
   times_.answered(now_ns - found->second.since_ns);
+  window_ = std::min(kMostUnderWay, window_ + 1);
 }
 
 void BridgeOrders::failed(std::uint64_t id) {
@@ -221,18 +225,33 @@ std::uint64_t BridgeOrders::take_late(std::uint64_t now_ns) {
       ++figures_.late;
       streams |= std::uint64_t{1} << order.stream;
     }
-    if (streams != 0) times_.late();
+    if (streams != 0) {
+      times_.late();
+      window_ = std::max(1U, std::min(most_, window_) / 2);
+    }
   }
   return streams;
 }
 
-std::optional<std::uint64_t> BridgeOrders::next_late_ns() const {
+std::optional<std::uint64_t> BridgeOrders::next_check_ns() const {
   const std::scoped_lock lock(mutex_);
-  std::optional<std::uint64_t> next;
+  if (orders_.empty()) return std::nullopt;
+  std::uint64_t next = ring::monotonic_ns() + kLongestCheck;
   for (const auto& [id, order] : orders_)
-    if (!order.late && order.node.empty())
-      next = std::min(next.value_or(~std::uint64_t{0}), order.since_ns + times_.late_after_ns());
+    if (!order.late && order.node.empty()) next = std::min(next, order.since_ns + times_.late_after_ns());
   return next;
+}
+
+void BridgeOrders::drop(std::size_t stream) {
+  const std::scoped_lock lock(mutex_);
+  for (auto order = orders_.begin(); order != orders_.end();) {
+    if (order->second.stream != stream) {
+      ++order;
+      continue;
+    }
+    push(json{{"release", order->first}}.dump());
+    order = orders_.erase(order);
+  }
 }
 
 BridgeOrders::Figures BridgeOrders::figures() const {

@@ -84,7 +84,9 @@ class BridgeOrders : public std::enable_shared_from_this<BridgeOrders> {
   /// Lets workers make what is late. Returns those orders' streams, one bit each.
   [[nodiscard]] std::uint64_t take_late(std::uint64_t now_ns);
   /// When take_late() should be called next; nullopt: no order is open.
-  [[nodiscard]] std::optional<std::uint64_t> next_late_ns() const;
+  [[nodiscard]] std::optional<std::uint64_t> next_check_ns() const;
+  /// Releases the orders of a stream that has failed, which workers do not complete.
+  void drop(std::size_t stream);
 
   [[nodiscard]] Figures figures() const;
 
@@ -106,6 +108,7 @@ class BridgeOrders : public std::enable_shared_from_this<BridgeOrders> {
   OrderTimes times_;
   Figures figures_;
   std::uint32_t most_ = 0;
+  std::uint32_t window_ = 0;  ///< of those, how many may be open: halved by late orders, grown by answers
   std::uint64_t next_id_ = 1;
 };
 

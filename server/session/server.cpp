@@ -79,8 +79,8 @@ Server::~Server() {
   http_.reset();
   control_.reset();
   feeders_.clear();
-  bridge_.reset();
   reads_.request_stop();
+  bridge_.reset();
   if (engine_) engine_->stop();
   sessions_.reset();
 }

@@ -68,6 +68,17 @@ class BridgeTest : public ::testing::Test {
     }
   }
 
+  /// Reads epoch after epoch until `true_now`: workers that are fast enough need the bridge only sometimes.
+  template <class F>
+  void read_until(F true_now) {
+    const auto end = std::chrono::steady_clock::now() + 60s;
+    do {
+      expect_epochs(2);
+      ASSERT_LT(std::chrono::steady_clock::now(), end);
+    } while (!true_now() && !HasFailure());
+  }
+  [[nodiscard]] json bridge() const { return stats()["bridge"]; }
+
   TempFolder folder_;
   std::string config_;
   std::unique_ptr<RunningServer> server_;
@@ -106,14 +117,14 @@ TEST_F(BridgeTest, RowsOfAnotherProcessAreDelivered) {
     peer.make(order, remote);
     peer.send(order, "one");
   });
-  expect_epochs(3);
-  const json bridge = stats()["bridge"];
-  EXPECT_TRUE(bridge["connected"].get<bool>());
-  ASSERT_EQ(bridge["nodes"].size(), 1U) << bridge;
-  EXPECT_EQ(bridge["nodes"][0]["node"], "one");
-  EXPECT_GT(bridge["nodes"][0]["samples"].get<std::uint64_t>(), 0U);
-  EXPECT_GE(made_elsewhere(), bridge["nodes"][0]["samples"].get<std::uint64_t>());
-  EXPECT_EQ(bridge["failed"], 0);
+  read_until([&] { return made_elsewhere() > 0; });
+  const json found = bridge();
+  EXPECT_TRUE(found["connected"].get<bool>());
+  ASSERT_EQ(found["nodes"].size(), 1U) << found;
+  EXPECT_EQ(found["nodes"][0]["node"], "one");
+  EXPECT_GT(found["nodes"][0]["samples"].get<std::uint64_t>(), 0U);
+  EXPECT_GE(made_elsewhere(), found["nodes"][0]["samples"].get<std::uint64_t>());
+  EXPECT_EQ(found["failed"], 0);
 }
 
 TEST_F(BridgeTest, EachRankGetsItsBatches) {
@@ -126,13 +137,19 @@ TEST_F(BridgeTest, EachRankGetsItsBatches) {
   std::vector<Stream> ranks;
   ranks.push_back(open(0, 2));
   ranks.push_back(open(1, 2));
-  for (std::uint64_t k = 0; k < ranks[0].epoch_length(); ++k)
-    for (std::uint32_t rank = 0; rank < 2; ++rank) {
-      const auto batch = or_throw(ranks[rank].next(20s));
-      ASSERT_TRUE(batch);
-      EXPECT_EQ(content_of(*batch), content_of(or_throw(reference.batch(0, k, 2, rank))));
-    }
-  EXPECT_GT(made_elsewhere(), 0U);
+  const auto end = std::chrono::steady_clock::now() + 60s;
+  std::uint64_t epoch = 0;
+  do {
+    ASSERT_LT(std::chrono::steady_clock::now(), end);
+    for (std::uint64_t k = 0; k < ranks[0].epoch_length(); ++k)
+      for (std::uint32_t rank = 0; rank < 2; ++rank) {
+        const auto batch = or_throw(ranks[rank].next(20s));
+        ASSERT_TRUE(batch);
+        EXPECT_EQ(content_of(*batch), content_of(or_throw(reference.batch(epoch, k, 2, rank))));
+      }
+    for (Stream& rank : ranks) EXPECT_FALSE(or_throw(rank.next(20s)));
+    ++epoch;
+  } while (made_elsewhere() == 0 && !HasFailure());
 }
 
 TEST_F(BridgeTest, NoMoreOrdersAreOpenThanTheBridgeAllows) {
@@ -176,8 +193,7 @@ TEST_F(BridgeTest, ABridgeThatDisconnectsLeavesItsOrdersToTheServer) {
     next.make(order, remote);
     next.send(order, "two");
   });
-  expect_epochs(2);
-  EXPECT_GT(made_elsewhere(), 0U);
+  read_until([&] { return made_elsewhere() > 0; });
 }
 
 TEST_F(BridgeTest, ANodeThatMakesWrongRowsIsRefused) {
@@ -188,9 +204,9 @@ TEST_F(BridgeTest, ANodeThatMakesWrongRowsIsRefused) {
     for (std::byte& value : made.fields[0]) value ^= std::byte{1};
     peer.send(order, "liar");
   });
-  expect_epochs(2);
+  read_until([&] { return !bridge()["nodes"].empty(); });
   EXPECT_EQ(made_elsewhere(), 0U);
-  const json node = stats()["bridge"]["nodes"][0];
+  const json node = bridge()["nodes"][0];
   EXPECT_EQ(node["node"], "liar");
   EXPECT_THAT(node["refused"].get<std::string>(), HasSubstr("other values"));
   const auto& others = answering.stop().others;
@@ -205,7 +221,7 @@ TEST_F(BridgeTest, ANodeWithOtherFilesIsRefused) {
     for (std::uint64_t& sample : peer.make(order, remote).samples) sample = (sample + 1) % kSamples;
     peer.send(order, "other");
   });
-  expect_epochs(1);
+  read_until([&] { return !bridge()["nodes"].empty(); });
   EXPECT_THAT(stats()["bridge"]["nodes"][0]["refused"].get<std::string>(),
               HasSubstr("do both read the same files"));
 }
@@ -221,9 +237,8 @@ TEST_F(BridgeTest, RowsThatCannotBeReadAreMadeHere) {
               {"samples", 64},
               {"replaced", ~0ULL}});
   });
-  expect_epochs(1);
+  read_until([&] { return bridge()["failed"] > 0; });
   EXPECT_EQ(made_elsewhere(), 0U);
-  EXPECT_GT(stats()["bridge"]["failed"].get<std::uint64_t>(), 0U);
 }
 
 TEST_F(BridgeTest, FailedOrdersAreMadeHere) {
@@ -231,8 +246,7 @@ TEST_F(BridgeTest, FailedOrdersAreMadeHere) {
   const Answering answering(directory(), 4, [](BridgePeer& peer, const json& order) {
     peer.say({{"failed", order["order"]}, {"node", "poor"}, {"why", "no memory"}});
   });
-  expect_epochs(1);
-  EXPECT_GT(stats()["bridge"]["failed"].get<std::uint64_t>(), 0U);
+  read_until([&] { return bridge()["failed"] > 0; });
 }
 
 TEST_F(BridgeTest, BadSamplesAreReplacedAndCountedHere) {
@@ -243,9 +257,8 @@ TEST_F(BridgeTest, BadSamplesAreReplacedAndCountedHere) {
     peer.make(order, remote);
     peer.send(order, "one");
   });
-  expect_epochs(2);
+  read_until([&] { return made_elsewhere() > 0; });
   const json train = stats()["streams"]["train"];
-  EXPECT_GT(train["made_elsewhere"].get<std::uint64_t>(), 0U);
   EXPECT_EQ(train["bad_samples"]["distinct"], 3);
   EXPECT_GE(train["replaced"].get<std::uint64_t>(), 6U);
 }

@@ -125,6 +125,7 @@ class Makers:
         order, member, error = task.order, task.member, done.exception()
         member.done(task.key, 0 if error else order.rows)
         if bridge is None or bridge is not self._bridge:  # the server has ended
+            self._set_limit()  # this maker has room for the next one's orders
             return
         wanted = self._tasks.get(order.id) is task
         if wanted:
