@@ -75,7 +75,7 @@ std::shared_ptr<FillJob> Filler::start_job(const publish::Ledger::Fill& fill) tr
 
 std::shared_ptr<RemoteBatch> Filler::order(const publish::Ledger::Fill& fill, const sampler::BatchRows& rows,
                                            bool others_need) {
-  // What others need, or have in the window, is cheaper here; a batch that wraps around its epoch is rare.
+  // Rows for the window, or from it, cost less here. A batch that wraps around its epoch is rare.
   const RowWindow* const window = rules_.maker.window();
   if (others_need || (window != nullptr && !window->empty()) || rows.first + rows.rows > rules_.maker.size())
     return nullptr;

@@ -46,7 +46,7 @@ struct RemoteRows {
   std::uint64_t samples = 0;          ///< address of each row's index in the source: uint64
   std::uint64_t replaced = 0;  ///< address of one byte for each row: not 0 if its sample is a replacement
 
-  /// Appends where `count` rows of `row_size` bytes from `first` on are.
+  /// The place of `count` rows of `row_size` bytes, from row `first` on.
   static iovec part(std::uint64_t address, std::uint64_t first, std::uint64_t count, std::size_t row_size);
 };
 

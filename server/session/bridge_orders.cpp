@@ -18,7 +18,7 @@ constexpr std::uint64_t kFirstLate = 2000 * kMillisecond;
 constexpr std::uint64_t kLeastLate = 100 * kMillisecond, kMostLate = 60'000 * kMillisecond;
 /// Between two looks for streams that have failed, while orders are open.
 constexpr std::uint64_t kLongestCheck = 500 * kMillisecond;
-/// Nodes that are told apart: a bridge's names must not fill the memory.
+/// Nodes with figures of their own: a bridge's names must not fill the memory.
 constexpr std::size_t kMostNodes = 1024;
 
 }  // namespace
@@ -207,7 +207,7 @@ bool BridgeOrders::refuse(const std::string& name, const std::string& why) {
 bool BridgeOrders::is_refused(const std::string& name) const {
   const std::scoped_lock lock(mutex_);
   const auto found = figures_.nodes.find(name);
-  // Nodes beyond those that are told apart are not trusted either.
+  // Further nodes could not be refused one by one: all of them are.
   return found != figures_.nodes.end() ? !found->second.refused.empty() : figures_.nodes.size() >= kMostNodes;
 }
 

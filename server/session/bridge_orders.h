@@ -46,7 +46,7 @@ class BridgeOrders : public std::enable_shared_from_this<BridgeOrders> {
     std::string node;                        ///< that made it; empty: none has yet
     std::weak_ptr<exec::RemoteBatch> batch;  ///< null once no worker needs it
   };
-  /// What one node has done for this server.
+  /// The figures of one node.
   struct Node {
     std::uint64_t samples = 0;  ///< that were used
     std::uint64_t bytes = 0;    ///< that came over the network
