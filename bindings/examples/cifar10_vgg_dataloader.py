@@ -91,3 +91,4 @@ if __name__ == "__main__":
     test = DataLoader(test_set, batch_size=500, **options) if RANK == 0 else None
     with ranks(given.device):
         train(given, data, test)
+    del data, test  # ends the workers now: at exit, torch waits 5 s for each

@@ -58,3 +58,4 @@ if __name__ == "__main__":
     data = DataLoader(MNIST(given.data, train=True, transform=pixels), given.batch_size, shuffle=True, **options)
     test = DataLoader(MNIST(given.data, train=False, transform=pixels), 300, **options)
     train(given, data, test)
+    del data, test  # ends the workers now: at exit, torch waits 5 s for each

@@ -115,3 +115,4 @@ if __name__ == "__main__":
     data = DataLoader(train_set, batch_size=given.batch_size, shuffle=True, **options)
     test = DataLoader(test_set, batch_size=8, **options)
     train(given, data, test)
+    del data, test  # ends the workers now: at exit, torch waits 5 s for each

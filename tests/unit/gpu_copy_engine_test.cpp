@@ -8,6 +8,7 @@
 #include <cstring>
 #include <future>
 #include <numeric>
+#include <thread>
 #include <vector>
 
 #include "headrace/gpu.h"
@@ -75,6 +76,25 @@ TEST(CopyEngine, KeepsTheLeaseUntilTheCopyHasEndedAlthoughTheCallerStalls) {
   gate.set_value();
   ASSERT_TRUE(copy.wait().has_value());
   EXPECT_TRUE(ended) << "a finished copy must have ended its lease";
+}
+
+TEST(CopyEngine, EndsEachLeaseOnceWhenSeveralThreadsWaitForTheCopies) {
+  constexpr int kCopies = 500, kWaiters = 3;
+  const auto mapping = std::make_shared<Mapping>(kPage);
+  auto engine = CopyEngine::open({.device = "host"}).value();
+  engine->register_mapping(mapping->span(), mapping);
+  const auto buffer = engine->allocate(kPage).value();
+  const Transfer transfer{mapping->span().data(), buffer.data(), kPage};
+  std::vector<std::atomic<int>> ended(kCopies);
+  for (auto& count : ended) {
+    const auto copy = engine->copy({&transfer, 1}, {&count, [](std::atomic<int>* at) { ++*at; }}).value();
+    std::vector<std::jthread> waiters;
+    for (int i = 0; i < kWaiters; ++i)
+      waiters.emplace_back([&count, copy] {
+        EXPECT_TRUE(copy.wait().has_value());
+        EXPECT_EQ(count, 1);
+      });
+  }
 }
 
 TEST(CopyEngine, EndsLeasesWithoutAnyCallByTheTrainer) {

@@ -72,7 +72,7 @@ struct CopyEngine::Impl {
   CompletionThread completions;  // last: destroyed before the members that its entries use
 
   Impl(std::shared_ptr<Device> d, EngineOptions o)
-      : device(std::move(d)), options(std::move(o)), completions(*device) {}
+      : device(std::move(d)), options(std::move(o)), completions(device) {}
 
   /// The pinned mapping that holds the transfer's source; null: none does.
   const PinnedMapping* mapping_of(const Transfer& transfer) const {

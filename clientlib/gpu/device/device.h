@@ -2,8 +2,8 @@
 // (host/host_device.cpp), which does the same work in host memory under the device name "host". CMake chooses
 // the files; nothing outside cuda/ includes a CUDA header.
 //
-// Thread safety: `copy`, `launch`, `record` and `hold_copies`: one thread at a time. `wait`: one other
-// thread, also at the same time. The rest: any thread.
+// Thread safety: `copy`, `launch`, `record` and `hold_copies`: one thread at a time. The rest: any thread,
+// also at the same time; but a mark is waited for only once.
 #pragma once
 
 #include <cstddef>

@@ -38,7 +38,8 @@ class Completion {
   /// True once the copy has finished or failed.
   [[nodiscard]] bool done() const;
   /// Blocks until done(): spins for up to `spin`, because a sleeping thread takes longer to wake than a small
-  /// copy takes, then sleeps. Error: kInternal, with the device's message, if the copy failed.
+  /// copy takes, then sleeps. With a `spin` it may drop the copy's lease itself. Error: kInternal, with the
+  /// device's message, if the copy failed.
   Result<void> wait(std::chrono::microseconds spin = std::chrono::microseconds(50)) const;
   /// Sleeps until done(), but for at most `time`. Returns no error if done() is still false.
   Result<void> wait_for(std::chrono::milliseconds time) const;
