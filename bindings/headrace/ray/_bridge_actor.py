@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from .._bridge import Bridge, Order
+from .._bridge import Bridge
 from ..errors import Error
 from ._makers import Makers
 from ._remote import Plan
@@ -60,20 +60,18 @@ class BridgeActor:
     def _connect(self) -> None:
         session: list[Bridge] = []
 
-        def ordered(order: Order) -> None:
-            self._events.put(lambda: self._makers.order(order))
-
-        def released(order: int) -> None:
-            self._events.put(lambda: self._makers.release(order))
-
-        def refused(node: str, why: str) -> None:
-            self._events.put(lambda: self._makers.refuse(node, f"its rows were wrong: {why}"))
-
-        def lost(why: str) -> None:
-            self._events.put(lambda: self._end_session(why, session))
+        def later(event: Callable[[], None]) -> None:
+            # The next session numbers its orders from 1 again, so an event that comes after the end of its own is dropped.
+            self._events.put(lambda: event() if self._bridge in session else None)
 
         bridge = Bridge(
-            self._address, 0, on_order=ordered, on_release=released, on_refused=refused, on_lost=lost, timeout=_CONNECT
+            self._address,
+            0,
+            on_order=lambda order: later(lambda: self._makers.order(order)),
+            on_release=lambda order: later(lambda: self._makers.release(order)),
+            on_refused=lambda node, why: later(lambda: self._makers.refuse(node, f"its rows were wrong: {why}")),
+            on_lost=lambda why: later(lambda: self._end_session(why)),
+            timeout=_CONNECT,
         )
         session.append(bridge)
         self._bridge = bridge
@@ -82,18 +80,14 @@ class BridgeActor:
         self._makers.connected(bridge)
         _logger.info("headrace.ray: connected to the server in %s", self._address)
 
-    def _end_session(self, why: str, session: list[Bridge] | None = None) -> None:
+    def _end_session(self, why: str) -> None:
         """Forgets the server's orders. The makers stay, for the next server."""
-        bridge = self._bridge
-        if bridge is None or (session is not None and bridge not in session):
-            self._lost = why
-            return
-        self._bridge = None
-        if why != self._lost:
+        bridge, self._bridge = self._bridge, None
+        if bridge is not None:
             _logger.warning("headrace.ray: lost the server in %s: %s; the bridge connects again", self._address, why)
+            self._makers.disconnected()
+            bridge.close()
         self._lost = why
-        self._makers.disconnected()
-        bridge.close()
 
     def _work(self) -> None:
         end = time.monotonic() + _TICK
