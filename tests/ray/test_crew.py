@@ -72,6 +72,36 @@ def test_a_maker_that_hangs_gets_no_more_orders() -> None:
         well.done(order, 16)
 
 
+def test_a_maker_hangs_if_an_order_takes_far_longer_than_its_others() -> None:
+    for usual, at_most in ((0.1, 20), (3.0, 60)):
+        clock = Clock()
+        (member,) = members(clock, 1)
+        for order in range(5):
+            member.give(order)
+            clock.now += usual
+            member.done(order, 16)
+        clock.now += 1000
+        assert not member.hangs()  # it has nothing to do
+        member.give(10)
+        clock.now += 0.9 * at_most
+        member.give(11)
+        assert not member.hangs()
+        clock.now += 0.2 * at_most
+        assert f"within {at_most} s" in member.hangs()
+        member.done(10, 16)
+        assert not member.hangs()  # the next order only waited behind that one
+
+
+def test_a_maker_s_first_order_may_take_two_minutes() -> None:
+    clock = Clock()
+    (member,) = members(clock, 1)
+    member.give(1)
+    clock.now += 119
+    assert not member.hangs()
+    clock.now += 2
+    assert "within 120 s" in member.hangs()
+
+
 def test_failures_count_only_in_a_row() -> None:
     (member,) = members(Clock(), 1)
     for order, rows in enumerate((0, 0, 16, 0)):

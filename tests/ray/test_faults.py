@@ -124,6 +124,17 @@ def test_a_node_is_slow(nodes: Nodes, running: Start) -> None:
     run.check()
 
 
+def test_a_maker_that_hangs_is_dropped(nodes: Nodes, running: Start) -> None:
+    hanging = nodes.add("hanging")
+    run = running(makers=(1, 1))
+    why = wait_until(lambda: run.stats()["excluded"].get(hanging.node_id), "the exclusion of the node")
+    assert "a maker there hangs: it has not made an order within" in why
+    run.wait_for_makers(0)
+    nodes.add()
+    run.wait_for_rows()
+    run.check()
+
+
 def test_a_node_whose_orders_always_fail_is_dropped(nodes: Nodes, running: Start) -> None:
     failing = nodes.add("raising")
     nodes.add()

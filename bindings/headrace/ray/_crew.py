@@ -10,6 +10,9 @@ from typing import Any
 
 ORDERS_EACH = 2  # one that a maker makes, and one that waits for it
 MOST_FAILURES = 3  # in a row, before a maker is dropped
+_HANGS = 20  # times the seconds that a maker's orders take, after which it hangs
+_LEAST_HANG = 20.0  # seconds: reads from slow storage may stop for so long
+_FIRST_HANG = 120.0  # seconds for its first order
 _HALF_LIFE = 10.0  # seconds of idleness after which a slow maker seems twice as fast, so that it is tried again
 _WINDOW = 6.0  # seconds of orders that decide about the number of makers
 _HUNGRY = 1.0  # in each of two such spans, in seconds, trainers must have waited before a maker is added
@@ -48,15 +51,21 @@ class Member:
         self.failures = 0 if rows else self.failures + 1
         self._idle_since = now
 
+    def _current(self) -> float:
+        """Seconds since it began with the order that it makes now; 0: it has none."""
+        return self.clock() - max(min(self.busy.values()), self._idle_since) if self.busy else 0.0
+
     def expected(self) -> float:
         """Seconds until one more order would be done."""
-        now = self.clock()
-        mean = self._mean
-        if self.busy:
-            mean = max(mean, now - max(min(self.busy.values()), self._idle_since))
-        else:
-            mean *= 0.5 ** ((now - self._idle_since) / _HALF_LIFE)
+        mean = max(self._mean, self._current())
+        if not self.busy:
+            mean *= 0.5 ** ((self.clock() - self._idle_since) / _HALF_LIFE)
         return (len(self.busy) + 1) * mean
+
+    def hangs(self) -> str:
+        """Why it must be dropped: an order takes far longer than its others took. Empty if none does."""
+        most = max(_LEAST_HANG, _HANGS * self._mean) if self._mean else _FIRST_HANG
+        return f"a maker there hangs: it has not made an order within {most:.3g} s" if self._current() > most else ""
 
 
 def best(members: Iterable[Member]) -> Member | None:

@@ -192,6 +192,9 @@ class Makers:
             self._wanted += self._demand.change(self._wanted, least, most, busy)
         for member in [each for each in self._members if each.leaving and not each.busy]:
             self._dismiss(member)
+        for member in list(self._members):
+            if member in self._members and (why := member.hangs()):  # the exclusion of another one may have dismissed it
+                self._exclude(member.node, member.name, why, _TRY_AGAIN)
         staying = [each for each in self._members if not each.leaving]
         if len(staying) > self._wanted:
             min(staying, key=lambda each: (each.rows, -len(each.busy))).leaving = True

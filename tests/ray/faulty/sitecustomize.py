@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib.abc
 import importlib.util
+import itertools
 import os
 import sys
 import time
@@ -14,7 +15,7 @@ FAULT, _, ARGUMENT = os.environ.get("RAY_TEST_FAULT", "").partition(":")
 
 
 def _break(headrace: Any) -> None:
-    rows, opened = headrace.Maker.rows, headrace.Maker.__init__
+    rows, opened, calls = headrace.Maker.rows, headrace.Maker.__init__, itertools.count()
 
     def wrong(self: Any, *asked: Any) -> Any:
         batch = rows(self, *asked)
@@ -30,6 +31,11 @@ def _break(headrace: Any) -> None:
         time.sleep(float(ARGUMENT))
         return rows(self, *asked)
 
+    def hanging(self: Any, *asked: Any) -> Any:
+        if next(calls) == 5:
+            time.sleep(3600)
+        return rows(self, *asked)
+
     def raising(self: Any, *asked: Any) -> Any:
         raise headrace.errors.Error(f"disk on fire, rows {asked}", "TRANSIENT_IO")
 
@@ -42,7 +48,7 @@ def _break(headrace: Any) -> None:
     elif FAULT == "data":
         headrace.Maker.__init__ = elsewhere
     else:
-        headrace.Maker.rows = {"wrong": every_row_wrong, "bit": wrong, "slow": slow, "raising": raising}[FAULT]
+        headrace.Maker.rows = {"wrong": every_row_wrong, "bit": wrong, "slow": slow, "hanging": hanging, "raising": raising}[FAULT]
 
 
 class _Finder(importlib.abc.MetaPathFinder):
