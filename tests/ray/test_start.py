@@ -70,6 +70,15 @@ def test_waiting_trainers_get_more_makers_and_full_rings_fewer(nodes: Nodes, con
             wait_until(lambda: len(servers.stats()[node]["makers"]) == least, "the end of the others")
 
 
+def test_without_makers_the_server_orders_nothing(running: Start) -> None:
+    run = running(makers=(0, 1))
+    wait_until(lambda: run.stats()["connected"], "the bridge")
+    run.consumers.more_epochs(3)
+    found = run.stats()
+    assert (found["orders"], found["failed"]) == (0, 0)
+    run.check()
+
+
 def test_makers_run_only_where_their_resource_is(nodes: Nodes, running: Start) -> None:
     nodes.add(num_cpus=4)
     chosen = nodes.add(resources={"decode": 2})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import time
@@ -13,13 +14,15 @@ from typing import Any
 import ray  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
 from .._bridge import MOST_ORDERS, Bridge, Order
-from ..errors import DatasetInvalid
+from ..ask import stats
+from ..errors import DatasetInvalid, Error
 from ._crew import MOST_FAILURES, ORDERS_EACH, Demand, Member, best
 from ._hiring import Hiring
 from ._nodes import mismatch, named, reason
 from ._remote import Opened, Plan
 
 _TRY_AGAIN = 120.0  # seconds after which a node that failed may have a maker again
+_QUESTION = 1.0  # seconds that the server may take to answer
 _PAUSES = (1.0, 2.0, 5.0, 10.0, 30.0)  # seconds until another maker is asked for, if that failed
 _FOREVER = float("inf")
 _logger = logging.getLogger("headrace")
@@ -51,6 +54,7 @@ class Makers:
         self._excluded: dict[str, tuple[str, str, float]] = {}  # by node id: name, reason, until when
         self._ids: dict[str, str] = {}  # node ids by name
         self._demand = Demand()
+        self._granted: dict[str, int] = {}  # batches by stream, when _look() asked
         self._wanted = plan.makers[0]
         self._failed_starts = 0
         self._pause_until = 0.0
@@ -187,6 +191,8 @@ class Makers:
         if self._bridge is None or not self._streams:
             return
         least, most = self._plan.makers
+        if self._wanted == 0 and most > 0:
+            self._look(self._bridge)
         busy = any(member.busy for member in self._members)
         if not self._opening or self._wanted > most:
             self._wanted += self._demand.change(self._wanted, least, most, busy)
@@ -205,6 +211,17 @@ class Makers:
                 self._next += 1
                 self._opening[self._next] = None
                 self._hiring.hire(self._streams, set(self._excluded))
+
+    def _look(self, bridge: Bridge) -> None:
+        """Asks the server whether trainers wait. Without makers there are no orders that would show it."""
+        with contextlib.suppress(Error, LookupError):  # the bridge notices a server that ends
+            streams = stats(bridge.address, timeout=_QUESTION)["streams"]
+            for name in self._streams:
+                clients = streams[name]["clients"]
+                granted = sum(each["granted"] for each in clients)
+                if granted != self._granted.get(name):  # otherwise no trainer asks for batches
+                    self._granted[name] = granted
+                    self._demand.order(0 if any(each["waiting"] for each in clients) else streams[name]["slots"]["ready"])
 
     def _hired(self, actor: Any, future: Any) -> None:
         key = min((key for key, each in self._opening.items() if each is None), default=0)
@@ -262,9 +279,7 @@ class Makers:
         staying = [each for each in self._members if not each.leaving]
         wanted = {task.key for task in self._tasks.values()}
         late = sum(key not in wanted for each in staying for key in each.busy)  # they keep makers busy, although nobody wants them
-        # Without makers one order at a time shows whether trainers wait; it is given back.
-        probing = self._wanted == 0 and self._plan.makers[1] > 0
-        self._bridge.limit(min(MOST_ORDERS, ORDERS_EACH * len(staying) - late if staying else int(probing)))
+        self._bridge.limit(min(MOST_ORDERS, ORDERS_EACH * len(staying) - late))
 
     def close(self) -> None:
         for actor in [*(member.actor for member in self._members), *self._opening.values()]:
