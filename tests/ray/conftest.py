@@ -30,6 +30,7 @@ import numpy as np  # noqa: E402
 import psutil  # noqa: E402
 import pytest  # noqa: E402
 import ray  # noqa: E402
+from local_ray import wait_until  # noqa: E402
 from ray.cluster_utils import Cluster  # noqa: E402
 
 SAMPLES = 320
@@ -46,15 +47,6 @@ streams:
 """
 _STORE = 80 * 2**20  # bytes of each node's object store
 _PAUSE = 0.02  # seconds of a consumer for a batch, so that an epoch lasts long enough for a fault
-
-
-def wait_until(true: Callable[[], Any], what: str, seconds: float = 60) -> Any:
-    """Polls until `true()` returns a true value, and returns it. At the timeout it fails with the given name."""
-    end = time.monotonic() + seconds
-    while not (value := true()):
-        assert time.monotonic() < end, f"waited {seconds:g} s for {what}"
-        time.sleep(0.1)
-    return value
 
 
 def epoch_digest(loader: headrace.Loader, epoch: int, pause: float = 0) -> str:
@@ -121,6 +113,12 @@ class Nodes:
         )
         self.trainer = self.cluster.add_node(num_cpus=0, resources={"trainer": 1}, object_store_memory=_STORE)
 
+    def __enter__(self) -> Nodes:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.cluster.shutdown()
+
     def add(self, fault: str = "", **options: Any) -> Any:
         """Adds a decode node; with a fault of faulty/sitecustomize.py."""
         if fault:
@@ -149,7 +147,7 @@ def temporary_folder() -> Iterator[None]:
         shutil.rmtree(_TEMP, ignore_errors=True)  # Ray's last processes may still write
         return not os.path.exists(_TEMP)
 
-    wait_until(removed, f"the removal of {_TEMP}", 20)
+    wait_until(removed, f"the removal of {_TEMP}")
 
 
 @pytest.fixture(scope="session")
@@ -179,9 +177,8 @@ def alone(config: Path) -> Iterator[str]:
 @pytest.fixture
 def bare_nodes() -> Iterator[Nodes]:
     """A cluster without decode nodes, to which this process is not connected."""
-    nodes = Nodes()
-    yield nodes
-    nodes.cluster.shutdown()
+    with Nodes() as nodes:
+        yield nodes
 
 
 @pytest.fixture

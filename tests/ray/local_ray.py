@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 QUIET = {
     "RAY_TRAIN_ENABLE_STATE_TRACKING": "0",
@@ -22,19 +22,13 @@ QUIET = {
 }
 os.environ.update(QUIET)
 
+sys.path.append(str(Path(__file__).parents[1] / "python"))
+
 import ray  # noqa: E402
+import running  # noqa: E402
 from ray.cluster_utils import Cluster  # noqa: E402
 
-
-def wait_until(true: Callable[[], Any], what: str, seconds: float = 60) -> Any:
-    """Polls until `true()` returns a true value, and returns it. At the timeout it fails with the given name."""
-    end = time.monotonic() + seconds
-    while True:
-        value = true()
-        if value:
-            return value
-        assert time.monotonic() < end, f"waited {seconds:g} s for {what}"
-        time.sleep(0.1)
+wait_until = partial(running.wait_until, seconds=60)
 
 
 def node_ids() -> list[str]:

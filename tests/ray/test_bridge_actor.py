@@ -55,7 +55,7 @@ def test_events_of_a_session_that_ended_do_not_reach_the_next_one(monkeypatch: p
     monkeypatch.setattr(_bridge_actor, "Makers", FakeMakers)
     actor = BridgeActor(None, "/somewhere")  # type: ignore[arg-type]
     makers: Any = actor._makers
-    wait_until(lambda: "second's 1" in makers.orders, "the second session's order", 20)
+    wait_until(lambda: "second's 1" in makers.orders, "the second session's order")
     actor.stop()
     assert makers.orders == ["first's 1", "second's 1"]
     assert makers.refused == []

@@ -18,7 +18,7 @@ def test_an_elastic_restart_with_fewer_workers_delivers_each_remaining_sample_on
         log = tmp_path / "log"
 
         def end_a_node() -> None:
-            wait_until(lambda: log.exists() and sum(line["number"] == 5 for line in lines_of(log)) == 2, "both workers at batch 5", 120)
+            wait_until(lambda: log.exists() and sum(line["number"] == 5 for line in lines_of(log)) == 2, "both workers at batch 5", seconds=120)
             cluster.remove_node(cluster.worker_nodes.copy().pop(), allow_graceful=True)
 
         ending = threading.Thread(target=end_a_node)

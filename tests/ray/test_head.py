@@ -65,6 +65,14 @@ def gone(address: str) -> bool:
     return not folder.exists() and not any(folder.name in " ".join(each.info["cmdline"] or []) for each in psutil.process_iter(["cmdline"]))
 
 
+def check(driver: Driver, consumers: Consumers) -> None:
+    """Makers work, all epochs are right, and stop() leaves nothing."""
+    driver.wait_for_rows()
+    consumers.check()
+    driver.ask("stop", "stopped")
+    wait_until(lambda: gone(driver.address), "the end of the server")
+
+
 def test_the_head_dies_and_the_next_cluster_takes_the_server_over(
     bare_nodes: Nodes, drivers: list[Driver], config: Path, alone: str
 ) -> None:
@@ -78,17 +86,11 @@ def test_the_head_dies_and_the_next_cluster_takes_the_server_over(
     consumers.more_epochs(2)  # the server makes all rows
     log = (Path(driver.address).parent / "keeper.log").read_text()
     assert "the server's owner ended" in log and "goes on for its trainers" in log
-    after = Nodes()
-    try:
+    with Nodes() as after:
         after.add()
         again = started(drivers, after, config)
         assert again.address == driver.address
-        again.wait_for_rows()
-        consumers.check()
-        again.ask("stop", "stopped")
-        wait_until(lambda: gone(driver.address), "the end of the server")
-    finally:
-        after.cluster.shutdown()
+        check(again, consumers)
 
 
 def test_the_head_returns_with_its_memory(
@@ -96,8 +98,7 @@ def test_the_head_returns_with_its_memory(
 ) -> None:
     monkeypatch.setenv("RAY_gcs_storage", "rocksdb")
     monkeypatch.setenv("RAY_gcs_storage_path", str(tmp_path / "head"))
-    nodes = Nodes()
-    try:
+    with Nodes() as nodes:
         nodes.add()
         driver = started(drivers, nodes, config)
         consumers = Consumers(driver.address, alone)
@@ -105,12 +106,7 @@ def test_the_head_returns_with_its_memory(
         nodes.cluster.head_node.kill_gcs_server(check_alive=False)
         driver.wait_for_rows()  # also without the head
         nodes.cluster.head_node.start_gcs_server()
-        driver.wait_for_rows()
-        consumers.check()
-        driver.ask("stop", "stopped")
-        wait_until(lambda: gone(driver.address), "the end of the server")
-    finally:
-        nodes.cluster.shutdown()
+        check(driver, consumers)
 
 
 @pytest.mark.parametrize("how", ["end", "kill"])
