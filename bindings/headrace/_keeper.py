@@ -1,8 +1,8 @@
 """A process that keeps a server while its owner lives, and afterwards as long as trainers are attached.
 
-    python -m headrace._keeper < plan        {"folder", "config", "env", "set", "key", "linger"}; prints {"address"} or {"error"}
+    python -m headrace._keeper < plan        {"folder", "config", "content", "env", "set", "key", "wait", "linger"}; prints {"address"} or {"error"}
 
-It is nobody's child, so that a server outlives the actor that asked for it: Ray ends every actor of a node some time after its head died. An
+`content`: of the configuration, where the file `config` does not have it. It is nobody's child, so that a server outlives the actor that asked for it: Ray ends every actor of a node some time after its head died. An
 owner connects to keeper.sock in the keeper's folder. When it disconnects without having said "stop", the server goes on. A new owner with the
 same key may take it over. Without an owner and without clients the server ends after `linger` seconds.
 """
@@ -18,6 +18,7 @@ import signal
 import socket
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from ._scratch import Scratch
@@ -47,7 +48,12 @@ class Keeper:
             self._socket.bind(str(path))
             self._socket.listen(4)
             logging.basicConfig(filename=self._scratch.path / "keeper.log", format="%(asctime)s %(message)s")
-            self._server = Server(plan["config"], 60.0, plan["env"], plan["set"], True, self._scratch)
+            config = Path(plan["config"])
+            if plan["content"] is not None:
+                config = self._scratch.path / "config.yaml"
+                config.write_bytes(plan["content"].encode("latin-1"))
+            changes = {"server.directory": str(self._scratch.path / "run"), **plan["set"]}
+            self._server = Server(config, plan["wait"], plan["env"], changes, True, self._scratch)
             (self._scratch.path / KEY).write_text(self._key)
         except BaseException:
             self._scratch.remove()
@@ -106,7 +112,11 @@ class Keeper:
 
     def _status(self) -> dict[str, Any]:
         return {
-            "address": self.address, "metrics_url": self._server.metrics_url, "pid": self._server.pid, "restarts": self._server.restarts,
+            "address": self.address,
+            "metrics_url": self._server.metrics_url,
+            "pid": self._server.pid,
+            "restarts": self._server.restarts,
+            "drained": self._server.poll() == 0,
         }
 
     def _has_clients(self) -> bool:

@@ -192,7 +192,7 @@ def nodes(bare_nodes: Nodes) -> Iterator[Nodes]:
 class Running:
     """headrace.ray.start() for the trainer's node, and two consumers there."""
 
-    def __init__(self, config: Path, alone: str, **options: Any) -> None:
+    def __init__(self, config: Any, alone: str, **options: Any) -> None:
         self.servers = headrace.ray.start(config, trainers="trainer", **{"makers": (2, 2), **options})
         (self.node, self.address), = self.servers.addresses.items()
         self.consumers = Consumers(self.address, alone)
@@ -222,11 +222,11 @@ class Running:
 
 @pytest.fixture
 def running(nodes: Nodes, config: Path, alone: str) -> Iterator[Callable[..., Running]]:
-    """running(**options of start()): a Running, stopped at the test's end, after which nothing is left of it."""
+    """running(config, **options of start()): a Running, stopped at the test's end, after which nothing is left of it."""
     started: list[Running] = []
 
-    def start(**options: Any) -> Running:
-        started.append(Running(config, alone, **options))
+    def start(given: Any = config, **options: Any) -> Running:
+        started.append(Running(given, alone, **options))
         return started[-1]
 
     yield start

@@ -39,7 +39,7 @@ def node_ids() -> list[str]:
 def folders() -> set[str]:
     """The folders of headrace.ray's actors and of servers that are left on this machine."""
     names = os.listdir(tempfile.gettempdir())
-    return {name for name in names if name.startswith(("headrace-ray-", "headrace-serve-", "headrace-share-"))}
+    return {name for name in names if name.startswith(("headrace-kept-", "headrace-ray-", "headrace-serve-", "headrace-share-"))}
 
 
 def alive(pid: int) -> bool:

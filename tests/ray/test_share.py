@@ -225,7 +225,7 @@ def test_wrong_arguments_are_named(cluster: Any) -> None:
     data = ray.data.range(10)
     with pytest.raises(InvalidArgument, match="headrace.share.. takes a DataLoader"):
         headrace.ray.share([1, 2], batch_size=2)
-    with pytest.raises(InvalidArgument, match="no node of this cluster"):
+    with pytest.raises(InvalidArgument, match="no node has the id 'ab'"):
         headrace.ray.share(data, batch_size=2, nodes=["ab"])
     with pytest.raises(InvalidArgument, match="address="):
         headrace.ray.share(data, batch_size=2, address="/tmp/a")

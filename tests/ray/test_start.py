@@ -10,6 +10,7 @@ from pathlib import Path
 import headrace
 import pytest
 import ray
+import yaml
 from conftest import SAMPLES, Nodes, Running, wait_until
 from headrace.errors import ConfigInvalid, InvalidArgument, VersionMismatch
 
@@ -85,6 +86,13 @@ def test_makers_run_only_where_their_resource_is(nodes: Nodes, running: Start) -
     run = running(makers=(1, 2), resources={"decode": 1})
     run.wait_for_rows()
     assert {each["node"] for each in run.stats()["makers"]} == {chosen.node_id}
+    run.check()
+
+
+def test_the_configuration_may_be_a_dict(nodes: Nodes, config: Path, running: Start) -> None:
+    nodes.add()
+    run = running(yaml.safe_load(config.read_text().replace("off", "'off'")), makers=(1, 1))
+    run.wait_for_rows()
     run.check()
 
 

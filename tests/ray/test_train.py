@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import types
 from collections import Counter
 from collections.abc import Iterator
@@ -21,7 +22,7 @@ import headrace.ray
 import numpy as np
 import pytest
 import ray.train
-from headrace.errors import ConfigInvalid, InvalidArgument
+from headrace.errors import ConfigInvalid, Error, InvalidArgument
 from local_ray import alive, folders, node_ids, nodes, wait_until
 from train_job import BATCH, SAMPLES, fit, trained, write_config
 
@@ -43,7 +44,7 @@ def servers() -> list[dict[str, Any]]:
     """The server actors of this job."""
     names = ray.util.list_named_actors(all_namespaces=True)
     actors = [ray.get_actor(entry["name"], namespace="headrace") for entry in names if entry["name"].startswith("server-")]
-    return [ray.get(actor.describe.remote(), timeout=30) for actor in actors]
+    return [ray.get(actor.status.remote(), timeout=30) for actor in actors]
 
 
 def test_each_node_has_one_server_and_its_workers_divide_the_epoch(cluster: Any, config: Path, tmp_path: Path) -> None:
@@ -79,7 +80,7 @@ def test_after_a_failure_the_workers_continue_with_the_batch_after_the_checkpoin
     lines = fit(str(config), tmp_path, 2, what, last=5)
     assert trained(lines) == Counter(range(SAMPLES))
     assert len({line["directory"] for line in lines}) == 2, "the servers outlived the workers that had started them"
-    assert all(alive(server["server"]) for server in servers()) and len(servers()) == before + 2
+    assert all(alive(server["pid"]) for server in servers()) and len(servers()) == before + 2
 
 
 def loader_here(config: Any, **options: Any) -> headrace.ray.Loader:
@@ -88,14 +89,14 @@ def loader_here(config: Any, **options: Any) -> headrace.ray.Loader:
 
 
 def server_of(loader: headrace.Loader) -> dict[str, Any]:
-    return next(server for server in servers() if loader._arguments["address"] == f"{server['folder']}/run")
+    return next(server for server in servers() if loader._arguments["address"] == server["address"])
 
 
 def samples_of(batches: Any) -> list[int]:
     return [int(sample) for batch in batches for sample in batch.sample_index[batch.valid]]
 
 
-@pytest.mark.parametrize("which", ["server", "actor"])
+@pytest.mark.parametrize("which", ["pid", "owner_pid"])
 def test_a_loop_continues_after_its_server_or_the_servers_actor_was_killed(cluster: Any, config: Path, which: str) -> None:
     with loader_here(str(config)) as loader:
         before = server_of(loader)
@@ -106,9 +107,8 @@ def test_a_loop_continues_after_its_server_or_the_servers_actor_was_killed(clust
                 os.kill(before[which], signal.SIGKILL)
                 wait_until(lambda: not alive(before[which]), f"the end of the {which}")
         assert seen == samples_of(loader_here(str(config), group="whole"))
-        after = wait_until(lambda: server_of(loader)["server"] and server_of(loader), "the new server")
-        assert after["server"] != before["server"] and after["folder"] == before["folder"]
-        assert (after["actor"] != before["actor"]) == (which == "actor")
+        wait_until(lambda: {name for name, value in server_of(loader).items() if value != before[name]} >= {which}, "the next one")
+        assert (server_of(loader)["pid"] == before["pid"]) == (which == "owner_pid"), "the server outlived its owner"
 
 
 JOB = """
@@ -139,14 +139,14 @@ def test_the_server_and_its_folder_are_gone_after_the_job(cluster: Any, config: 
         try:
             assert job.stdout is not None
             address = job.stdout.readline().strip()
-            server = next(server for server in servers() if address == f"{server['folder']}/run")
-            assert alive(server["server"]) and Path(address).is_dir()
+            server = next(server for server in servers() if address == server["address"])
+            assert alive(server["pid"]) and Path(address).is_dir()
             if how == "kill":
                 job.kill()
             job.communicate("\n", timeout=60)
         finally:
             job.kill()
-    wait_until(lambda: not alive(server["server"]) and not alive(server["actor"]), "the end of the server and its actor")
+    wait_until(lambda: not alive(server["pid"]) and not alive(server["owner_pid"]), "the end of the server and its actor")
     wait_until(lambda: folders() <= others, "the removal of its folder")
 
 
@@ -167,10 +167,26 @@ with nodes(1):
     wait_until(lambda: not Path(address).parent.exists(), "the removal of its folder")
 
 
+def test_a_server_that_does_not_start_for_one_worker_may_start_for_the_next(cluster: Any, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    body = json.loads(config.read_text())
+    rows = config.parent / "later.npy"
+    body["sources"]["rows"]["fields"]["x"] = str(rows)
+    killed: list[Any] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(ray, "kill", lambda actor, **_: killed.append(actor))
+        with pytest.raises(Error, match="later.npy"):
+            loader_here(body)
+    assert not killed, "another worker may use it by now"
+    rows.symlink_to(config.parent / "x.npy")
+    with loader_here(body) as loader:
+        time.sleep(3)
+        assert sorted(samples_of(loader)) == list(range(SAMPLES))
+
+
 def test_a_configuration_may_be_a_dict_and_its_set_changes_it(cluster: Any, config: Path) -> None:
     body = json.loads(config.read_text())
     body["sources"]["rows"]["fields"]["x"] = str(config.parent / "x.npy")
-    with loader_here(str(config)) as one, loader_here(body) as two, loader_here(body, set={"streams.train.batch_size": 6}) as three:
+    with loader_here(str(config)) as one, loader_here(body) as two, loader_here(body, set={"streams.train.batch_size": np.int64(6)}) as three:
         assert (two.batch_size, three.batch_size) == (BATCH, 6)
         assert len({loader._arguments["address"] for loader in (one, two, three)}) == 3
         assert samples_of(one) == samples_of(two)

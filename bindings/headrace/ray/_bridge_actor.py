@@ -98,13 +98,10 @@ class BridgeActor:
 
     # --- called by start() and its handle
 
-    def ready(self) -> bool:
-        """Whether it is connected to its server."""
-        return self._bridge is not None
-
     def stats(self) -> dict[str, Any]:
         """Counts since this actor's process began."""
-        return {"bridge_pid": os.getpid(), "connected": self._bridge is not None, "connections": self._connections, "lost": self._lost, **self._makers.stats()}
+        about = {"bridge_pid": os.getpid(), "connected": self._bridge is not None, "connections": self._connections, "lost": self._lost}
+        return {**about, **self._makers.stats()}
 
     def stop(self) -> None:
         """Ends the makers and the connection."""

@@ -1,10 +1,9 @@
-"""What an actor owns on its node: a private folder, which is removed when the actor's process ends, however it ends."""
+"""What actors of this package need on their node: a private folder, which is removed however the process ends, and the end of their job."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import shutil
 import subprocess
 import sys
@@ -16,11 +15,9 @@ from typing import Any
 
 import ray
 import ray._private.state  # the only interface to the jobs of a cluster that needs no dashboard
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from ..errors import EnvironmentFailed
 
-NAMESPACE = "headrace"
 _LONGEST = 48  # bytes of the folder for temporary files, so that a socket's path fits below it
 _CHECK_SECONDS = 1.0
 _REMOVAL_SECONDS = 20.0  # a server without its parent finishes its clients' leases first
@@ -44,51 +41,32 @@ shutil.rmtree(folder, ignore_errors=True)
 """
 
 
-def new_folder() -> str:
-    """A path for a folder of an actor on this node. It does not exist yet."""
+def temporary_folder() -> str:
+    """The folder for temporary files, or /tmp if that leaves no room for a socket's path."""
     base = tempfile.gettempdir()
-    return os.path.join(base if len(os.fsencode(base)) <= _LONGEST else "/tmp", f"headrace-ray-{secrets.token_hex(6)}")
+    return base if len(os.fsencode(base)) <= _LONGEST else "/tmp"
 
 
 class Folder:
-    """Creates the folder `path` for this process, and makes it the one for temporary files.
+    """Creates a folder for this process, and makes it the one for temporary files. Raises EnvironmentFailed."""
 
-    A restarted actor uses the path of its predecessor, whose folder must have been removed: waits for that, then raises
-    EnvironmentFailed."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        end = time.monotonic() + _REMOVAL_SECONDS + 5
-        while True:
-            try:
-                os.mkdir(path, 0o700)
-                break
-            except FileExistsError:
-                if time.monotonic() > end:
-                    raise EnvironmentFailed(f"{path} still exists: a server that ended has not removed it; remove it") from None
-                time.sleep(0.05)
-            except OSError as error:
-                raise EnvironmentFailed(f"{path} cannot be created: {error.strerror}; set TMPDIR to a local folder on each node") from error
-        command = [sys.executable, "-I", "-S", "-c", _REMOVER, path, str(_REMOVAL_SECONDS)]
+    def __init__(self) -> None:
+        base = temporary_folder()
+        try:
+            self.path = tempfile.mkdtemp(prefix="headrace-ray-", dir=base)
+        except OSError as error:
+            raise EnvironmentFailed(f"no folder can be created in {base}: {error.strerror}; set TMPDIR to a local folder on each node") from error
+        command = [sys.executable, "-I", "-S", "-c", _REMOVER, self.path, str(_REMOVAL_SECONDS)]
         try:
             self._remover = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
             self._remover.wait()  # for its first half; the second one waits for the pipe's end
         except OSError as error:
-            shutil.rmtree(path, ignore_errors=True)
+            self.remove()
             raise EnvironmentFailed(f"{sys.executable} does not start: {error.strerror}") from error
-        tempfile.tempdir = path
+        tempfile.tempdir = self.path
 
     def remove(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)
-
-
-def this_node() -> str:
-    """The id of the node on which this process runs, in hexadecimal."""
-    return str(ray.get_runtime_context().get_node_id())
-
-
-def on_node(node: str) -> NodeAffinitySchedulingStrategy:
-    return NodeAffinitySchedulingStrategy(node, soft=False)
 
 
 def _job_has_ended(job: str) -> bool:

@@ -21,7 +21,7 @@ from ._share import Shared
 
 _STATE = re.compile(r"headrace-(.+)-rank(\d+)\.json")
 _LONGEST_GROUP = 200  # bytes
-_HANDOVER_SECONDS = 10.0  # how long the ranks of a worker group that has failed may keep their places
+_HANDOVER_SECONDS = 10.0  # that a worker group which has failed may keep its ranks
 
 
 class _Servers(Protocol):

@@ -30,6 +30,12 @@ def named(host: str, node: str) -> str:
     return f"{host}/{node[:8]}"
 
 
+def cause_of(error: BaseException) -> BaseException:
+    """The headrace.Error that a task raised, which Ray's error contains; otherwise Ray's error."""
+    cause = getattr(error, "cause", None)
+    return cause if isinstance(cause, Error) else error
+
+
 def reason(error: BaseException) -> str:
     """Why a task of Ray failed, in one line."""
     cause = getattr(error, "cause", None)
@@ -57,20 +63,29 @@ def eligible(plan: Plan) -> list[Node]:
 def trainers_of(given: Iterable[str] | str | None) -> tuple[str, ...]:
     """The ids of the trainers' nodes. Raises InvalidArgument."""
     if given is None:
-        return (ray.get_runtime_context().get_node_id(),)
-    alive = nodes()
+        return (this_node(),)
     if isinstance(given, str):
-        found = [node.id for node in alive if node.resources.get(given, 0) > 0]
+        found = [node.id for node in nodes() if node.resources.get(given, 0) > 0]
         if not found:
             raise InvalidArgument(f"trainers={given!r}: no node has this resource; pass node ids, or start nodes with --resources")
         return tuple(found)
-    asked = list(given)
-    for each in asked:
-        if each not in {node.id for node in alive}:
-            raise InvalidArgument(f"trainers: no node has the id {each!r}; ray.nodes() lists them")
+    return with_ids("trainers", given)
+
+
+def with_ids(argument: str, given: Iterable[str]) -> tuple[str, ...]:
+    """The ids that a caller gave, each once. Raises InvalidArgument if there is none, or no node with one of them."""
+    asked, alive = tuple(dict.fromkeys(given)), {node.id for node in nodes()}
     if not asked:
-        raise InvalidArgument("trainers=[]: expected node ids, the name of a resource, or None")
-    return tuple(dict.fromkeys(asked))
+        raise InvalidArgument(f"{argument}={given!r}: expected at least one node id, or None")
+    for each in asked:
+        if each not in alive:
+            raise InvalidArgument(f"{argument}: no node has the id {each!r}; ray.nodes() lists them")
+    return asked
+
+
+def this_node() -> str:
+    """The id of the node on which this process runs, in hexadecimal."""
+    return str(ray.get_runtime_context().get_node_id())
 
 
 def on(node: str) -> Any:

@@ -12,18 +12,19 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Plan:
-    """What every process of one start() needs to know."""
+    """What the processes of one start() need to know, or the server of a headrace.ray.Loader, which has no makers."""
 
     path: str  # of the configuration
-    text: bytes
+    text: bytes  # of the configuration
     changes: dict[str, object]  # the argument `set`
-    env: dict[str, str]  # HEADRACE_ variables of the driver, which override the configuration
     version: str  # of Headrace
-    token: str  # names this start()
-    threads: int
-    makers: tuple[int, int]
-    resources: dict[str, float]
-    trainers: tuple[str, ...]  # node ids
+    token: str  # names this start(), or the job
+    env: dict[str, str] = field(default_factory=dict)  # HEADRACE_ variables of the driver, which override the configuration
+    threads: int = 0
+    makers: tuple[int, int] = (0, 0)
+    resources: dict[str, float] = field(default_factory=dict)
+    trainers: tuple[str, ...] = ()  # node ids
+    wait: float = 60.0  # seconds until a server must be ready
     linger: float = 20.0  # seconds that a server without owner and clients goes on
 
     @property
@@ -60,17 +61,13 @@ def probe() -> Opened:
     return found
 
 
-def configuration(plan: Plan) -> str:
-    """The path of the configuration on this node: the driver's if it is there with the same content, else a copy of it."""
+def is_here(plan: Plan) -> bool:
+    """Whether the file of the configuration is on this node, with the same content."""
     try:
         with open(plan.path, "rb") as file:
-            if file.read() == plan.text:
-                return plan.path
+            return file.read() == plan.text
     except OSError:
-        pass
-    with tempfile.NamedTemporaryFile("wb", prefix="headrace-", suffix=".yaml", delete=False) as copy:
-        copy.write(plan.text)
-    return copy.name
+        return False
 
 
 class MakerActor:
@@ -88,17 +85,19 @@ class MakerActor:
         import headrace
 
         os.environ.update(plan.env)
-        path = configuration(plan)
-        try:
-            for name in streams:
-                maker = headrace.Maker(path, name, threads=plan.threads, set=plan.changes, output="numpy")
-                self._makers[name] = maker
-                found.fingerprints[name] = dict(vars(maker.info.fingerprint))
-        except headrace.Error as error:
-            found.code, found.error = error.code, error.message
-        finally:
-            if path != plan.path:
-                os.unlink(path)
+        with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
+            path = plan.path
+            if not is_here(plan):
+                path = os.path.join(folder, "config.yaml")
+                with open(path, "wb") as copy:
+                    copy.write(plan.text)
+            try:
+                for name in streams:
+                    maker = headrace.Maker(path, name, threads=plan.threads, set=plan.changes, output="numpy")
+                    self._makers[name] = maker
+                    found.fingerprints[name] = dict(vars(maker.info.fingerprint))
+            except headrace.Error as error:
+                found.code, found.error = error.code, error.message
         return found
 
     def rows(self, stream: str, epoch: int, first: int, count: int) -> list[Any]:

@@ -1,4 +1,4 @@
-"""The actor that owns a trainer node's server. The server runs in a keeper (headrace/_keeper.py), which outlives the actor."""
+"""The actor that owns a node's server. The server runs in a keeper (headrace/_keeper.py), which outlives the actor."""
 
 from __future__ import annotations
 
@@ -9,19 +9,22 @@ import os
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 from pathlib import Path
 from typing import Any
 
+import ray
+
 from .._keeper import KEY, PREFIX, SOCKET
 from .._log import LogTail
-from ..errors import Error, ServerLost, from_code
-from ._remote import Plan, configuration
+from ..errors import Closed, Error, ServerLost, from_code
+from ._job import end_with_job, temporary_folder
+from ._nodes import this_node
+from ._remote import Plan, is_here
 
-_START = 90.0  # seconds until a server must be ready
+_KEEPER = 30.0  # seconds that a keeper may take besides its server's start
 _ANSWER = 20.0  # seconds until a keeper must answer; it may be asking its server
-_PAUSE = 1.0
+_PAUSE = 1.0  # seconds between two questions
 _logger = logging.getLogger("headrace")
 
 
@@ -60,7 +63,7 @@ class _Owned:
 
 def _taken_over(key: str) -> _Owned | None:
     """A server of this user with the same key that has lost its owner, such as by the death of Ray's head."""
-    for folder in sorted(Path(tempfile.gettempdir()).glob(f"{PREFIX}*")):
+    for folder in sorted(Path(temporary_folder()).glob(f"{PREFIX}*")):
         with contextlib.suppress(OSError, Error, ValueError):
             if folder.is_symlink() or folder.stat().st_uid != os.geteuid() or (folder / KEY).read_text() != key:
                 continue
@@ -73,16 +76,17 @@ def _taken_over(key: str) -> _Owned | None:
 def _started(plan: Plan, name: str) -> _Owned:
     """A new keeper with a server in the folder of this name. Raises the server's error."""
     spec = {
-        "folder": name, "config": configuration(plan), "env": plan.env, "set": plan.changes, "key": plan.key, "linger": plan.linger,
-    }
+        "folder": name, "config": plan.path, "content": None if is_here(plan) else plan.text.decode("latin-1"), "env": plan.env, "set": plan.changes,
+        "key": plan.key, "wait": plan.wait, "linger": plan.linger,
+    }  # fmt: skip
     log = LogTail()
     try:
         made = subprocess.run(
-            [sys.executable, "-m", "headrace._keeper"], input=json.dumps(spec).encode(), stdout=subprocess.PIPE, stderr=log.write, timeout=_START,
-            check=False,
-        )
+            [sys.executable, "-m", "headrace._keeper"], input=json.dumps(spec, default=str).encode(), stdout=subprocess.PIPE, stderr=log.write,
+            env={**os.environ, "TMPDIR": temporary_folder()}, timeout=plan.wait + _KEEPER, check=False,
+        )  # fmt: skip
     except subprocess.TimeoutExpired:
-        raise from_code("TIMEOUT", f"the server was not ready within {_START:g} s") from None
+        raise from_code("TIMEOUT", f"the server was not ready within {plan.wait + _KEEPER:g} s") from None
     finally:
         log.close_write_end()
     try:
@@ -92,59 +96,88 @@ def _started(plan: Plan, name: str) -> _Owned:
         raise Error(f"the server's keeper ended with status {made.returncode}:\n{log.text()}") from None
     if "error" in answer:
         raise from_code(answer["code"], answer["error"])
-    return _Owned(Path(tempfile.gettempdir(), PREFIX + name), plan.key)
+    return _Owned(Path(temporary_folder(), PREFIX + name), plan.key)
 
 
 class ServerActor:
-    """Owns the server of its node. After the death of this actor's process its next one takes the server over."""
+    """Owns the server of its node. If this actor's process is killed, its next one takes the server over.
 
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
-        self._ready = threading.Event()
-        self._stopped = threading.Event()
+    job   of a detached actor, which ends with it. It also ends if its server does not start for the first caller
+    """
+
+    def __init__(self, plan: Plan, job: str | None = None) -> None:
+        self._plan, self._detached = plan, job is not None
+        self._folder = f"{plan.key[:8]}-{plan.token}-{this_node()[:8]}"  # the same for each process of this actor, so the server's address stays
+        self._lock = threading.Lock()  # guards the next one; held while a server starts
         self._owned: _Owned | None = None
-        self._error: Error | None = None
-        self._folder = f"{plan.key[:8]}-{plan.token}"  # stays the same, and so does the server's address
-        threading.Thread(target=self._run, name="headrace-owner", daemon=True).start()
+        self._stopped = threading.Event()
+        self._watcher = threading.Thread(target=self._watch, name="headrace-owner", daemon=True)
+        if job is not None:
+            end_with_job(job, self.stop)
+        if ray.get_runtime_context().was_current_actor_reconstructed:
+            self._watcher.start()  # nobody calls start() again
 
-    def _run(self) -> None:
-        while not self._stopped.is_set():
-            try:
-                self._owned = _taken_over(self._plan.key) or _started(self._plan, self._folder)
-                self._folder = self._owned.folder.name.removeprefix(PREFIX)
-                self._error = None
-            except Exception as error:
-                self._error = error if isinstance(error, Error) else Error(f"{type(error).__name__}: {error}")
-                first = not self._ready.is_set()
-                self._ready.set()
-                if first:  # start() raises it
-                    return
-                _logger.warning("headrace.ray: the server did not start again: %s", error)
-            self._ready.set()
-            while self._owned is not None and not self._stopped.wait(_PAUSE):
+    def start(self) -> dict[str, Any]:
+        """Starts the server if it does not run; returns its status. Raises the error with which it does not start, and Closed after
+        stop()."""
+        with self._lock:
+            if self._stopped.is_set():
+                raise Closed("the server was stopped")
+            self._ask()
+            if self._owned is not None and self._owned.status["drained"]:
+                self._release()
+            if self._owned is None:
                 try:
-                    self._owned.status = self._owned.ask({"status": 1})
-                except (OSError, Error):
-                    self._owned.close()
-                    self._owned = None
-                    if not self._stopped.is_set():
-                        _logger.warning("headrace.ray: the server and its keeper ended; starting them again")
-            self._stopped.wait(_PAUSE)
+                    self._owned = _taken_over(self._plan.key) or _started(self._plan, self._folder)
+                    self._folder = self._owned.folder.name.removeprefix(PREFIX)
+                except Exception:
+                    if self._detached and not self._watcher.is_alive():
+                        self._stopped.set()
+                        end = threading.Timer(_PAUSE, ray.kill, [ray.get_runtime_context().current_actor])
+                        end.start()  # after the caller has the error
+                    raise
+            if not self._watcher.is_alive():
+                self._watcher.start()
+            return self._owned.status
+
+    def _ask(self) -> None:
+        """Gets the server's status, or forgets a keeper that has ended."""
+        if self._owned is not None:
+            try:
+                self._owned.status = self._owned.ask({"status": 1})
+            except (OSError, Error):
+                _logger.warning("headrace.ray: the server and its keeper ended; starting them again")
+                self._owned.close()
+                self._owned = None
+
+    def _watch(self) -> None:
+        while not self._stopped.wait(_PAUSE):
+            try:
+                with self._lock:
+                    self._ask()
+                    runs = self._owned is not None
+                if not runs:
+                    self.start()
+            except Exception as error:
+                if not self._stopped.is_set():
+                    _logger.warning("headrace.ray: the server did not start again: %s", error)
+
+    def _release(self) -> None:
+        if self._owned is not None:
+            with contextlib.suppress(OSError, Error):
+                self._owned.stop()
+            self._owned.close()
+            self._owned = None
 
     def status(self) -> dict[str, Any]:
-        """The server's address, metrics_url, pid and restarts. Raises the error with which it did not start."""
-        if not self._ready.wait(_START + _ANSWER):
-            raise from_code("TIMEOUT", f"the server was not ready within {_START + _ANSWER:g} s")
+        """The server's address, metrics_url, pid and restarts, and the process id of its owner. Raises ServerLost while it starts."""
         owned = self._owned
         if owned is None:
-            raise self._error or ServerLost("the server is starting again")
-        return owned.status
+            raise ServerLost("the server is starting")
+        return {**owned.status, "owner_pid": os.getpid()}
 
     def stop(self) -> None:
-        """Ends the server and its keeper."""
+        """Ends the server and its keeper, after a start that is under way."""
         self._stopped.set()
-        owned, self._owned = self._owned, None
-        if owned is not None:
-            with contextlib.suppress(OSError, Error):
-                owned.stop()
-            owned.close()
+        with self._lock:
+            self._release()

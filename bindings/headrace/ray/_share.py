@@ -13,8 +13,9 @@ import ray
 import headrace
 
 from .._arguments import flag, mapping, seconds, text, whole
-from ..errors import Error, InvalidArgument, StreamFailed, Timeout
-from ._job import Folder, new_folder, on_node, this_node
+from ..errors import InvalidArgument, StreamFailed, Timeout
+from ._job import Folder
+from ._nodes import cause_of, nodes, on, this_node, with_ids
 
 _START_SECONDS = 120.0  # includes the first batch
 
@@ -41,8 +42,8 @@ class _Batches:
 class ShareActor:
     """Shares one node's batches. Ray never starts it again: a batch is delivered once, so the shared stream ends with this process."""
 
-    def __init__(self, folder: str) -> None:
-        self._folder = Folder(folder)
+    def __init__(self) -> None:
+        self._folder = Folder()
         self._share: headrace.Share | None = None
 
     def start(self, data: Any, samples: int, options: dict[str, Any], share: dict[str, Any]) -> str:
@@ -64,11 +65,6 @@ class ShareActor:
         if self._share is not None:
             self._share.close()
         self._folder.remove()
-
-
-def _cause(error: ray.exceptions.RayTaskError) -> BaseException:
-    """The error that the actor raised. Ray's own exception contains it, and is no headrace.Error."""
-    return error.cause if isinstance(error.cause, Error) else error
 
 
 class Shared:
@@ -112,7 +108,7 @@ class Shared:
         try:
             return ray.get(getattr(self._actors[node], method).remote(*arguments), timeout=limit)
         except ray.exceptions.RayTaskError as error:
-            raise _cause(error) from None
+            raise cause_of(error) from None
         except ray.exceptions.GetTimeoutError:
             raise Timeout(f"the actor that shares '{self.name}' on node {node} did not answer within {limit:g} s") from None
         except ray.exceptions.RayActorError as error:
@@ -138,17 +134,12 @@ class Shared:
         return f"headrace.ray.Shared(name={self.name!r}, nodes={len(self._actors)})"
 
 
-def _nodes_given(nodes: Sequence[str] | None) -> list[str]:
-    alive = [entry for entry in ray.nodes() if entry["Alive"]]
-    if nodes is None:
-        return [entry["NodeID"] for entry in alive if entry["Resources"].get("CPU", 0) > 0]
-    if isinstance(nodes, str) or not nodes:
-        raise InvalidArgument(f"nodes={nodes!r}: expected a list of node ids, such as [ray.get_runtime_context().get_node_id()], or None")
-    known = {entry["NodeID"] for entry in alive}
-    for node in nodes:
-        if node not in known:
-            raise InvalidArgument(f"nodes: {node!r} is no node of this cluster; it has {', '.join(sorted(known))}")
-    return list(dict.fromkeys(nodes))
+def _nodes_given(given: Sequence[str] | None) -> tuple[str, ...]:
+    if given is None:
+        return tuple(node.id for node in nodes() if node.resources.get("CPU", 0) > 0)
+    if isinstance(given, str):
+        raise InvalidArgument(f"nodes={given!r}: expected a list of node ids, such as [ray.get_runtime_context().get_node_id()], or None")
+    return with_ids("nodes", given)
 
 
 def share(
@@ -198,7 +189,7 @@ def share(
     parts: list[Any] = [dataset] * len(chosen)
     if flag("split", split):
         rows //= len(chosen)
-        parts = list(dataset.streaming_split(len(chosen), equal=True, locality_hints=chosen))
+        parts = list(dataset.streaming_split(len(chosen), equal=True, locality_hints=list(chosen)))
     batch_size = whole("batch_size", batch_size, 1)
     if rows < (batch_size if flag("drop_last", drop_last) else 1):
         raise InvalidArgument(f"the dataset has {rows} rows for each of {len(chosen)} nodes: too few for one batch of {batch_size}")
@@ -208,14 +199,14 @@ def share(
     try:
         starts = {}
         for node, part in zip(chosen, parts, strict=True):
-            actors[node] = ray.remote(ShareActor).options(scheduling_strategy=on_node(node), num_cpus=num_cpus, max_restarts=0, max_concurrency=8).remote(new_folder())
+            actors[node] = ray.remote(ShareActor).options(scheduling_strategy=on(node), num_cpus=num_cpus, max_restarts=0, max_concurrency=8).remote()
             starts[node] = actors[node].start.remote(part, rows, reading, {"name": name, "epochs": epochs, **options})
         addresses = {node: str(ray.get(start, timeout=_START_SECONDS)) for node, start in starts.items()}
     except BaseException as error:
         for actor in actors.values():
             ray.kill(actor)
         if isinstance(error, ray.exceptions.RayTaskError):
-            raise _cause(error) from None
+            raise cause_of(error) from None
         if isinstance(error, ray.exceptions.GetTimeoutError):
             raise Timeout(f"'{name}' has no first batch on each of {len(chosen)} nodes after {_START_SECONDS:g} s: is there a free CPU to execute the dataset?") from None
         raise

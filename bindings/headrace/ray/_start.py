@@ -13,12 +13,12 @@ from typing import Any
 
 import ray  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
-from .. import __version__
 from .._arguments import mapping, whole
 from ..errors import Error, InvalidArgument, Timeout
 from ._bridge_actor import BridgeActor
 from ._hiring import by_value
-from ._nodes import check_versions, on, trainers_of
+from ._job_server import plan_of
+from ._nodes import cause_of, check_versions, on, this_node, trainers_of
 from ._remote import Plan
 from ._server_actor import ServerActor
 
@@ -48,7 +48,7 @@ class Servers:
         Raises InvalidArgument if that node has no server.
         """
         if node is None:
-            node = ray.get_runtime_context().get_node_id()
+            node = this_node()
         if node not in self._addresses:
             raise InvalidArgument(f"node {node} has no server; those with one: {', '.join(self._addresses)}; pass trainers= to headrace.ray.start()")
         return self._addresses[node]
@@ -57,8 +57,11 @@ class Servers:
         """For each trainer's node id:
 
         address, pid, restarts, metrics_url   of the server, as of headrace.Server
+        drained, owner_pid                    whether drain() has ended it; the process id of the actor that owns it
         bridge_pid, connected, connections    of the bridge: whether it has a connection, and how many it has had
+        lost                                  why the bridge's last connection ended; empty while it has one
         orders, made, failed, late            orders of the server: handed over, given back, or made by the server because they were late
+        lost_makers                           makers whose process or node ended
         rows                                  rows handed over, by node
         makers, wanted                        the makers that are ready, and how many there should be
         excluded                              nodes that get no orders, by id: the reason
@@ -100,17 +103,8 @@ class Servers:
 
 
 def _plan(
-    config: str | os.PathLike[str], trainers: Iterable[str] | str | None, makers: tuple[int, int], resources: Mapping[str, float] | None,
-    threads: int, changes: Mapping[str, object] | None,
+    config: object, trainers: Iterable[str] | str | None, makers: tuple[int, int], resources: Mapping[str, float] | None, threads: int, changes: object
 ) -> Plan:
-    if not isinstance(config, str | os.PathLike):
-        raise InvalidArgument(f"config: expected the path of a YAML file, found {type(config).__name__}; write the configuration to a file first")
-    path = os.path.abspath(os.fsdecode(config))
-    try:
-        with open(path, "rb") as file:
-            text = file.read()
-    except OSError as error:
-        raise InvalidArgument(f"config={path!r} cannot be read: {error.strerror}") from None
     try:
         least, most = makers
     except (TypeError, ValueError):
@@ -120,17 +114,16 @@ def _plan(
         raise InvalidArgument(f"makers={makers!r}: expected min <= max")
     if not ray.is_initialized():
         raise InvalidArgument("headrace.ray.start() needs a connection to Ray: call ray.init(address='auto') before it")
-    return Plan(
-        path=path, text=text, changes=mapping("set", changes),
-        env={name: value for name, value in os.environ.items() if name.startswith("HEADRACE_") and name not in _NOT_SENT},
-        version=__version__, token=secrets.token_hex(4), threads=whole("threads", threads, 1, 1024), makers=(least, most),
+    return plan_of(
+        config, changes, env={name: value for name, value in os.environ.items() if name.startswith("HEADRACE_") and name not in _NOT_SENT},
+        token=secrets.token_hex(4), threads=whole("threads", threads, 1, 1024), makers=(least, most),
         resources={str(name): float(amount) for name, amount in mapping("resources", resources).items()},  # type: ignore[arg-type]
         trainers=trainers_of(trainers),
     )  # fmt: skip
 
 
 def start(
-    config: str | os.PathLike[str],
+    config: str | os.PathLike[str] | Mapping[str, object],
     *,
     trainers: Iterable[str] | str | None = None,
     makers: tuple[int, int] = (1, 8),
@@ -141,7 +134,8 @@ def start(
     """Starts a server on each trainer's node of a Ray cluster, and makers on other nodes that make rows for it. Trainers on these nodes attach
     with `headrace.Loader(servers.address(), ...)`, and receive the same bytes as from a lone server, whatever happens to the makers.
 
-    config     the YAML file of `headrace serve`. Each maker's node reads the sources itself, so they must be on a shared mount, http or s3
+    config     the YAML file of `headrace serve`, or its content as a dict with absolute paths. Each maker's node reads the sources itself, so they
+               must be on a shared mount, http or s3
     trainers   node ids, or the name of a resource that the trainers' nodes have; None: the node of the caller
     makers     the least and the most makers for each server. One more starts while trainers wait; one fewer runs while rings are full
     resources  what a maker needs besides CPUs, such as {"decode": 1}: only nodes with these have makers, which may be the trainers' own. None: all
@@ -149,9 +143,10 @@ def start(
     threads    the CPUs and threads of each maker
     set        configuration values by dotted path, which override the file. HEADRACE_ variables of this process do so, too
 
-    The server starts again if it is killed (as with headrace.serve(restart=True)), and so does its bridge to the makers. Nodes whose rows are wrong,
-    whose data differ, or that cannot open them get no orders; the logger "headrace" in the bridge's process and stats() name them. If Ray ends on a trainer's node,
-    the server goes on alone as long as trainers are attached. start() with the same configuration takes it over.
+    Each server has a directory of its own, unless `set` names one. It starts again if it is killed (as with headrace.serve(restart=True)), and so
+    does its bridge to the makers. Nodes whose rows are wrong, whose data differ, or that cannot open them get no orders; the logger "headrace" in
+    the bridge's process and stats() name them. If Ray ends on a trainer's node, the server goes on alone as long as trainers are attached. start()
+    with the same configuration takes it over.
 
     Raises VersionMismatch if a node has another version of Headrace, InvalidArgument, Timeout, and the error with which a server does not start.
     """
@@ -167,10 +162,10 @@ def start(
             node: ray.remote(ServerActor).options(name=f"headrace server {name} {plan.token}-{node[:8]}", scheduling_strategy=on(node), **lasting).remote(plan)
             for node in plan.trainers
         }
-        asked = {node: server.status.remote() for node, server in placed.items()}
+        asked = {node: server.start.remote() for node, server in placed.items()}
         end = time.monotonic() + _SERVERS
         for node, server in placed.items():
-            actors[node] = (server, server)
+            actors[node] = (server, server)  # it has no bridge yet
         for node, server in placed.items():
             address = _result(asked[node], end, node)["address"]
             servers._addresses[node] = address
@@ -188,4 +183,4 @@ def _result(answer: Any, end: float, node: str) -> Any:
     except ray.exceptions.GetTimeoutError:
         raise Timeout(f"the server on node {node} was not ready within {_SERVERS:g} s; does the node run?") from None
     except ray.exceptions.RayTaskError as error:
-        raise (error.cause if isinstance(error.cause, Error) else error) from None
+        raise cause_of(error) from None
