@@ -102,6 +102,23 @@ def test_a_maker_s_first_order_may_take_two_minutes() -> None:
     assert "within 120 s" in member.hangs()
 
 
+def test_an_order_is_late_after_four_times_the_usual_time_and_one_that_waits_behind_it_is_not() -> None:
+    clock = Clock()
+    (member,) = members(clock, 1)
+    member.give(1)
+    clock.now += 100
+    assert not member.is_late(1), "nobody knows how long an order takes"
+    member.done(1, 16)
+    member.mean = 2.0
+    member.give(2)
+    member.give(3)
+    clock.now += 7
+    assert not member.is_late(2)
+    clock.now += 2
+    assert member.is_late(2)
+    assert not member.is_late(3)
+
+
 def test_failures_count_only_in_a_row() -> None:
     (member,) = members(Clock(), 1)
     for order, rows in enumerate((0, 0, 16, 0)):
@@ -121,6 +138,31 @@ def test_trainers_that_wait_for_a_while_get_one_more_maker() -> None:
         demand.order(0)
         changes += demand.change(1 + changes, 1, 3)
     assert changes == 2  # and never above the most
+
+
+def test_many_makers_get_half_as_many_more_at_a_time() -> None:
+    clock = Clock()
+    demand, count, counts = Demand(clock), 1, []
+    for _ in range(60):
+        clock.now += 0.5
+        demand.order(0)
+        if change := demand.change(count, 1, 20):
+            count += change
+            counts.append(count)
+    assert counts == [2, 3, 4, 6, 9, 13, 19, 20]
+
+
+def test_a_maker_is_kept_if_the_others_have_no_time_for_its_orders() -> None:
+    def change(orders: int) -> int:
+        clock = Clock()
+        demand = Demand(clock)
+        for _ in range(orders):
+            clock.now += 6.1 / orders
+            demand.order(4)
+        return demand.change(4, 1, 8, seconds=0.1)
+
+    assert change(180) == 0  # the 3 others would need 18 s of 18
+    assert change(120) == -1  # 12 s
 
 
 def test_full_rings_need_one_maker_fewer_after_a_while() -> None:

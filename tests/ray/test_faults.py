@@ -136,10 +136,12 @@ def test_a_maker_that_hangs_is_dropped(nodes: Nodes, running: Start) -> None:
 
 
 def test_a_node_whose_orders_always_fail_is_dropped(nodes: Nodes, running: Start) -> None:
-    failing = nodes.add("raising")
     nodes.add()
-    run = running()
+    run = running(makers=(2, 2))
+    run.wait_for_makers(1)
+    failing = nodes.add("raising")
     why = wait_until(lambda: run.stats()["excluded"].get(failing.node_id), "the exclusion of the node")
     assert "failed 3 times in a row" in why and "TRANSIENT_IO: disk on fire" in why
+    assert run.stats()["failed"] == 0, "the other node has made the orders"
     run.wait_for_rows()
     run.check()

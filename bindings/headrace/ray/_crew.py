@@ -10,13 +10,16 @@ from typing import Any
 
 ORDERS_EACH = 2  # one that a maker makes, and one that waits for it
 MOST_FAILURES = 3  # in a row, before a maker is dropped
+_LATE = 4  # times the seconds that a maker's orders take, after which another maker gets the order, too
 _HANGS = 20  # times the seconds that a maker's orders take, after which it hangs
 _LEAST_HANG = 20.0  # seconds: reads from slow storage may stop for so long
 _FIRST_HANG = 120.0  # seconds for its first order
 _HALF_LIFE = 10.0  # seconds of idleness after which a slow maker seems twice as fast, so that it is tried again
 _WINDOW = 6.0  # seconds of orders that decide about the number of makers
-_HUNGRY = 1.0  # in each of two such spans, in seconds, trainers must have waited before a maker is added
+_HUNGRY = 1.0  # in each of two such spans, in seconds, trainers must have waited before makers are added
+_HUNGRY_PART = 0.25  # of the orders, for which a trainer waited
 _PLENTY = 2  # finished batches that wait for a client, from which on it does not need a maker more
+_MOST_BUSY = 0.8  # of their time, makers may be busy after one of them has been dropped
 
 Clock = Callable[[], float]
 
@@ -34,7 +37,7 @@ class Member:
     rows: int = 0
     failures: int = 0  # in a row
     leaving: bool = False
-    _mean: float = 0.0  # seconds for an order
+    mean: float = 0.0  # seconds for an order
     _idle_since: float = 0.0
 
     def give(self, order: int) -> None:
@@ -46,7 +49,7 @@ class Member:
         now = self.clock()
         if begun is not None and rows:
             took = now - max(begun, self._idle_since)  # not the time that it waited behind another order
-            self._mean = took if self._mean == 0 else 0.7 * self._mean + 0.3 * took
+            self.mean = took if self.mean == 0 else 0.7 * self.mean + 0.3 * took
             self.rows += rows
         self.failures = 0 if rows else self.failures + 1
         self._idle_since = now
@@ -57,14 +60,18 @@ class Member:
 
     def expected(self) -> float:
         """Seconds until one more order would be done."""
-        mean = max(self._mean, self._current())
+        mean = max(self.mean, self._current())
         if not self.busy:
             mean *= 0.5 ** ((self.clock() - self._idle_since) / _HALF_LIFE)
         return (len(self.busy) + 1) * mean
 
+    def is_late(self, order: int) -> bool:
+        """Whether it has been making the order for far longer than its orders usually take."""
+        return order == min(self.busy, default=None) and 0 < _LATE * self.mean < self._current()
+
     def hangs(self) -> str:
         """Why it must be dropped: an order takes far longer than its others took. Empty if none does."""
-        most = max(_LEAST_HANG, _HANGS * self._mean) if self._mean else _FIRST_HANG
+        most = max(_LEAST_HANG, _HANGS * self.mean) if self.mean else _FIRST_HANG
         return f"a maker there hangs: it has not made an order within {most:.3g} s" if self._current() > most else ""
 
 
@@ -76,7 +83,7 @@ def best(members: Iterable[Member]) -> Member | None:
 
 
 class Demand:
-    """Counts orders for which a trainer waits. One more maker is wanted if that lasts; one fewer if it has not happened for a while."""
+    """Counts orders for which a trainer waits. More makers are wanted if that lasts; one fewer if the others have time for its orders."""
 
     def __init__(self, clock: Clock = time.monotonic) -> None:
         self._clock = clock
@@ -89,23 +96,31 @@ class Demand:
     def _hungry(self, begin: float, end: float) -> bool:
         """Whether a trainer waited for a good part of the orders of these seconds."""
         ready = [ready for at, ready in self._orders if begin < at <= end]
-        return 4 * ready.count(0) > len(ready)
+        return ready.count(0) > _HUNGRY_PART * len(ready)
 
-    def change(self, count: int, least: int, most: int, busy: bool = False) -> int:
-        """1, 0 or -1: how to change the number of makers, which is `count` now. `busy`: whether orders are under way."""
+    def change(self, count: int, least: int, most: int, busy: bool = False, seconds: float = 0.0) -> int:
+        """How to change the number of makers, which is `count` now. `busy`: whether orders are under way. `seconds`: what an order takes a
+        maker."""
         now = self._clock()
         while self._orders and now - self._orders[0][0] > _WINDOW:
             self._orders.popleft()
         if count < least:
-            return self._decided(now, 1)
+            return self._decided(now, least - count)
         lasts = self._hungry(now - 2 * _HUNGRY, now - _HUNGRY) and self._hungry(now - _HUNGRY, now)
         if lasts and count < most and now - self._changed >= 2 * _HUNGRY:
-            return self._decided(now, 1)
+            return self._decided(now, min(most - count, max(1, count // 2)))
         plenty = all(ready >= _PLENTY for _, ready in self._orders) if self._orders else not busy  # a full ring orders nothing
-        if now - self._changed >= _WINDOW and count > least and plenty:
+        others_can = len(self._orders) * seconds <= _MOST_BUSY * (count - 1) * _WINDOW
+        if now - self._changed >= _WINDOW and count > least and plenty and others_can:
             return self._decided(now, -1)
         return 0
 
     def _decided(self, now: float, change: int) -> int:
         self._changed = now
         return change
+
+
+def seconds_of_an_order(members: Iterable[Member]) -> float:
+    """The mean of the makers that have made one. 0: none has."""
+    means = [each.mean for each in members if each.mean > 0]
+    return sum(means) / len(means) if means else 0.0

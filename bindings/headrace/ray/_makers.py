@@ -16,7 +16,7 @@ import ray  # type: ignore[import-not-found, import-untyped, unused-ignore]
 from .._bridge import MOST_ORDERS, Bridge, Order
 from ..ask import stats
 from ..errors import DatasetInvalid, Error
-from ._crew import MOST_FAILURES, ORDERS_EACH, Demand, Member, best
+from ._crew import MOST_FAILURES, ORDERS_EACH, Demand, Member, best, seconds_of_an_order
 from ._hiring import Hiring
 from ._nodes import mismatch, named, reason
 from ._remote import Opened, Plan
@@ -49,7 +49,8 @@ class Makers:
         self._opening: dict[int, Any] = {}  # actors that are not ready; None: not even asked for from Ray yet
         self._next = 0
         self._tasks: dict[int, _Task] = {}  # by order, those that the server waits for
-        self._waiting: list[Order] = []  # orders that no maker may have yet
+        self._waiting: list[Order] = []  # orders that no maker may have yet, or that get a second one
+        self._again: dict[int, Member] = {}  # orders that another maker than this one gets, or has got
         self._held: dict[int, Any] = {}  # Ray's references to rows that the server may be copying
         self._excluded: dict[str, tuple[str, str, float]] = {}  # by node id: name, reason, until when
         self._ids: dict[str, str] = {}  # node ids by name
@@ -79,6 +80,7 @@ class Makers:
         self._bridge = None
         self._tasks.clear()
         self._waiting.clear()
+        self._again.clear()
         self._held.clear()
 
     def order(self, order: Order) -> None:
@@ -95,8 +97,11 @@ class Makers:
             for order in self._waiting:
                 self._bridge.failed(order.id, "", "no node makes rows now")
             self._waiting.clear()
-        while self._waiting and (member := best(self._members)) is not None:
+        while self._waiting and (member := best(self._others(self._again.get(self._waiting[-1].id)))) is not None:
             self._submit(self._waiting.pop(), member)
+
+    def _others(self, than: Member | None) -> list[Member]:
+        return [each for each in self._members if each is not than] or self._members
 
     def _submit(self, order: Order, member: Member) -> None:
         self._next += 1  # not the order's id, which another server may use again
@@ -108,8 +113,14 @@ class Makers:
         bridge = self._bridge
         task.reference.future().add_done_callback(lambda done: self._later(functools.partial(self._done, bridge, task, done)))
 
+    def _give_again(self, task: _Task) -> None:
+        """A second maker gets the order, before other orders: a trainer may be waiting for it. The first result counts."""
+        self._again[task.order.id] = task.member
+        self._waiting.append(task.order)
+
     def release(self, order: int) -> None:
         self._held.pop(order, None)
+        self._again.pop(order, None)
         waiting = [each for each in self._waiting if each.id != order]
         task = self._tasks.pop(order, None)
         if task is not None or len(waiting) < len(self._waiting):
@@ -131,13 +142,15 @@ class Makers:
         if bridge is None or bridge is not self._bridge:  # the server has ended
             self._set_limit()  # this maker has room for the next one's orders
             return
-        wanted = self._tasks.get(order.id) is task
-        if wanted:
-            del self._tasks[order.id]
+        latest = self._tasks.get(order.id)
+        wanted = latest is not None and latest.order is order
         if error is None and wanted:
             error = self._hand_over(bridge, task, done.result())
+            if error is None:
+                del self._tasks[order.id]
+                self._waiting = [each for each in self._waiting if each is not order]
         if error is not None:
-            self._failed(bridge, order, member, error, wanted)
+            self._failed(bridge, task, error, wanted)
         self._set_limit()
         self._give()
 
@@ -155,11 +168,15 @@ class Makers:
             return error
         return None
 
-    def _failed(self, bridge: Bridge, order: Order, member: Member, error: BaseException, wanted: bool) -> None:
-        why = reason(error)
-        if wanted:
-            self._counts["failed"] += 1
-            bridge.failed(order.id, member.name, why)
+    def _failed(self, bridge: Bridge, task: _Task, error: BaseException, wanted: bool) -> None:
+        order, member, why = task.order, task.member, reason(error)
+        if wanted and self._tasks[order.id] is task:  # no second maker has it
+            del self._tasks[order.id]
+            if order.id not in self._again:
+                self._give_again(task)
+            elif order not in self._waiting:
+                self._counts["failed"] += 1
+                bridge.failed(order.id, member.name, why)
         if isinstance(error, ray.exceptions.RayActorError | ray.exceptions.NodeDiedError):
             if member in self._members:
                 self._counts["lost_makers"] += 1
@@ -195,9 +212,12 @@ class Makers:
             self._look(self._bridge)
         busy = any(member.busy for member in self._members)
         if not self._opening or self._wanted > most:
-            self._wanted += self._demand.change(self._wanted, least, most, busy)
+            self._wanted += self._demand.change(self._wanted, least, most, busy, seconds_of_an_order(self._members))
         for member in [each for each in self._members if each.leaving and not each.busy]:
             self._dismiss(member)
+        for task in [each for each in self._tasks.values() if each.order.id not in self._again and each.member.is_late(each.key)]:
+            self._give_again(task)
+        self._give()
         for member in list(self._members):
             if member in self._members and (why := member.hangs()):  # the exclusion of another one may have dismissed it
                 self._exclude(member.node, member.name, why, _TRY_AGAIN)
