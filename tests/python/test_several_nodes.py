@@ -226,6 +226,10 @@ def test_torchrun_restarts_a_job_of_two_nodes_and_each_sample_is_trained_once(
             assert running[1].wait(60) == 0
     finally:
         for process in running:
+            process.terminate()  # torchrun ends its ranks, which have sessions of their own
+        for process in running:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(30)
             process.kill()
             process.wait()
     lines = {
