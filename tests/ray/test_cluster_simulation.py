@@ -1,0 +1,37 @@
+"""The bridges' decisions in a simulated cluster. Virtual time: the machine's speed does not matter."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("ray")
+
+import cluster_simulation
+from cluster_simulation import Cluster, Costs
+
+
+@pytest.fixture(autouse=True)
+def package_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("Hiring", "Member", "Demand", "time"):  # which a simulation replaces
+        monkeypatch.setattr(cluster_simulation._makers, name, getattr(cluster_simulation._makers, name))
+
+
+def test_trainer_nodes_receive_rows_at_nine_tenths_of_their_networks_speed() -> None:
+    found = cluster_simulation.at_the_limit(Cluster(trainers=2, decoders=8), Costs(), seconds=5)
+    assert 0.9 < found["of_limit"] <= 1.1  # rows that are made on the trainer nodes need no network
+
+
+@pytest.mark.parametrize("rate", [2800, 7000])
+def test_gpus_wait_at_most_five_seconds_after_a_quarter_of_the_decode_nodes_is_lost(rate: float) -> None:
+    found = cluster_simulation.after_a_loss(Cluster(trainers=2, decoders=8, gpu_rows_s=rate, local_threads=1), Costs(), 0.25, seconds=40, warm_up=15)
+    assert found["longest_wait_s"] <= 5
+    assert found["waits"][-10:] == [0] * 10, "they have recovered"
+
+
+def test_a_trainer_node_gets_more_makers_while_its_gpus_wait() -> None:
+    cluster = Cluster(trainers=2, decoders=8, makers=(1, 16), gpu_rows_s=4000, local_threads=1)
+    simulation = cluster_simulation.Simulation(cluster, Costs())
+    rates = simulation.rates(50)
+    assert rates[8] < 0.5 * 2 * 8 * 4000, "one maker is too few"
+    assert min(rates[-10:]) > 0.97 * 2 * 8 * 4000
+    assert all(server.makers.stats()["wanted"] < 16 for server in simulation.servers), "and not more than they need"
