@@ -143,7 +143,9 @@ bool FillJob::copy_slice(std::uint32_t first, std::uint32_t count, RowScratch& s
   add(copy.replaced.data(), from->replaced, sizeof copy.replaced[0]);
   const auto right = [&] {  // of a row that is replaced, make() finds the sample
     for (std::uint32_t i = 0; i < count; ++i)
-      if (copy.replaced[i] == 0 && copy.samples[i] != order(rows.first + first + i)) return false;
+      if (copy.replaced[i] == 0 &&
+          copy.samples[i] != maker.source().whole_index(order(rows.first + first + i)))
+        return false;
     return true;
   };
   if (from->memory->read(copy.to, copy.from) && right()) {

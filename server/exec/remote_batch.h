@@ -43,7 +43,7 @@ class ProcessMemory {
 struct RemoteRows {
   std::shared_ptr<const ProcessMemory> memory;
   std::vector<std::uint64_t> fields;  ///< addresses of the first row, in the order of SampleMaker::fields()
-  std::uint64_t samples = 0;          ///< address of each row's index in the source: uint64
+  std::uint64_t samples = 0;          ///< address of each row's Source::whole_index(): uint64
   std::uint64_t replaced = 0;  ///< address of one byte for each row: not 0 if its sample is a replacement
 
   /// The place of `count` rows of `row_size` bytes, from row `first` on.

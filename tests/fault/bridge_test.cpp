@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <thread>
@@ -34,9 +35,10 @@ class BridgeTest : public ::testing::Test {
                   std::string(file.begin(), file.end()));
     }
   }
-  void start(const std::string& more = "") {
+  /// `more`: keys of the stream, `of_source`: of its source; each begins with a comma.
+  void start(const std::string& more = "", const std::string& of_source = "") {
     config_ =
-        "sources: { photos: { type: image_folder, path: " + (folder_.path() / "photos").string() +
+        "sources: { photos: { type: image_folder, path: " + (folder_.path() / "photos").string() + of_source +
         " } }\nstreams: { train: { source: photos, batch_size: 7, transforms: [{ random_resized_crop: 32 "
         "}], ring: { prefetch: 4, max_clients: 2 }" +
         more + " } }\n";
@@ -125,6 +127,35 @@ TEST_F(BridgeTest, RowsOfAnotherProcessAreDelivered) {
   EXPECT_GT(found["nodes"][0]["samples"].get<std::uint64_t>(), 0U);
   EXPECT_GE(made_elsewhere(), found["nodes"][0]["samples"].get<std::uint64_t>());
   EXPECT_EQ(found["failed"], 0);
+}
+
+TEST_F(BridgeTest, RowsOfAPartOfASourceAreDelivered) {
+  start(", part: train", ", split: { seed: 1, fractions: { train: 0.8, val: 0.2 } }");
+  const Maker remote = maker();
+  const Answering answering(directory(), 4, [&](BridgePeer& peer, const json& order) {
+    peer.make(order, remote);
+    peer.send(order, "one");
+  });
+  read_until([&] { return made_elsewhere() > 0; });
+}
+
+TEST_F(BridgeTest, RowsOfBadSamplesAreMadeHereWhateverIsInThem) {
+  for (std::uint32_t i = 0; i < kSamples; i += 6)
+    folder_.put("photos/dog/" + std::to_string(100 + i) + ".jpg", "bad");
+  start(", max_bad: 0.5");
+  const Maker remote = maker();
+  const Answering answering(directory(), 4, [&](BridgePeer& peer, const json& order) {
+    BridgePeer::Made& made = peer.make(order, remote);
+    for (std::size_t row = 0; row < made.replaced.size(); ++row) {
+      if (made.replaced[row] == 0) continue;
+      const std::size_t size = made.fields[0].size() / made.replaced.size();
+      std::fill_n(made.fields[0].begin() + static_cast<std::ptrdiff_t>(row * size), size, std::byte{7});
+      made.samples[row] = 12345;
+    }
+    peer.send(order, "one");
+  });
+  read_until([&] { return made_elsewhere() > 200; });
+  EXPECT_TRUE(bridge()["nodes"][0]["refused"].is_null()) << bridge();
 }
 
 TEST_F(BridgeTest, EachRankGetsItsBatches) {
