@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from typing import Any
 
 from ._arguments import MOST, MOST_EPOCH, flag, mapping, setting, text, whole
 from ._device import output_of
@@ -12,6 +13,10 @@ from .errors import InvalidArgument
 from .types import StreamInfo
 
 _MOST_POSITION = 2**63 - 1
+
+
+def _where(epoch: int, first: int, count: int) -> tuple[int, int, int]:
+    return whole("epoch", epoch, most=MOST_EPOCH), whole("first", first, most=_MOST_POSITION), whole("count", count, 1)
 
 
 class Maker:
@@ -27,6 +32,9 @@ class Maker:
              else numpy
     batch    "tuple" or "dict"
     meta     True: each batch contains its row arrays (valid, sample_index, replaced), which are always its attributes
+    caches   False: no samples are kept in memory, whatever the configuration says
+    source   what describe_source() of a Maker with the data returned. This Maker then opens no data: only rows() makes rows, of the samples
+             that the other Maker reads
 
     A Maker is thread-safe. A forked child can use its parent's Maker if no call was running at the fork. The CPU also runs the transforms of
     `device: gpu`.
@@ -45,6 +53,8 @@ class Maker:
         output: str | None = None,
         batch: str = "tuple",
         meta: bool = False,
+        caches: bool = True,
+        source: str = "",
     ) -> None:
         try:
             path = os.fsdecode(os.fspath(config))
@@ -57,9 +67,11 @@ class Maker:
         output = output_of(output, None)
         text("batch", batch, ("tuple", "dict"))
         flag("meta", meta)
+        flag("caches", caches)
+        text("source", source)
         from . import _maker  # loads the server's libraries, which other programs do not need
 
-        self._maker = _maker.open(path, stream, threads, changes)
+        self._maker = _maker.open(path, stream, threads, changes, source, caches)
         self._info = StreamInfo.from_dict(self._maker.info())
         self._assemble = Assembler(self._info.fields, output, batch, meta)
 
@@ -72,16 +84,30 @@ class Maker:
         """The number of batches that each of `world_size` ranks receives in an epoch. A broadcast stream ignores `world_size`."""
         return self._maker.length(whole("world_size", world_size, 1))
 
-    def rows(self, epoch: int, first: int, count: int) -> TupleBatch | DictBatch:
+    def rows(self, epoch: int, first: int, count: int, samples: Any = None) -> TupleBatch | DictBatch:
         """The rows at positions `first` to `first + count - 1` of an epoch, in its order, as `headrace sample --index` shows them. Arrays
         have the shape (count, ...), a ragged field's offsets (count + 1,). The batch's `number` is 0.
 
+        samples  for a Maker with `source`: what samples() of the other Maker returned for the same rows. The rows are the same bytes as there,
+                 except that a row with a bad sample, which is marked as `replaced`, has unspecified values
+
         Raises InvalidArgument if the epoch does not have these positions, and the errors of batch().
         """
-        made = self._maker.rows(
-            whole("epoch", epoch, most=MOST_EPOCH), whole("first", first, most=_MOST_POSITION), whole("count", count, 1)
-        )
-        return self._assemble(made)
+        where = _where(epoch, first, count)
+        return self._assemble(self._maker.rows(*where) if samples is None else self._maker.rows_of(samples, *where))
+
+    def describe_source(self) -> str:
+        """What a Maker without access to the data has to know about the source: its argument `source`.
+
+        Raises InvalidArgument if rows of the stream need more than their own samples (`mix`), or differ in size (ragged fields).
+        """
+        return self._maker.describe_source()
+
+    def samples(self, epoch: int, first: int, count: int) -> Any:
+        """The samples of the rows at these positions, as the source stores them (such as JPEG files), in one numpy array of bytes. One thread,
+        the caller's, reads them. Raises the errors of rows(), except those of bad samples.
+        """
+        return self._maker.samples(*_where(epoch, first, count))
 
     def batch(self, epoch: int, k: int, world_size: int = 1, rank: int = 0) -> TupleBatch | DictBatch:
         """Batch `k` (from 0) of rank `rank` of `world_size`, in an epoch that is read from its start. A broadcast stream ignores

@@ -37,12 +37,12 @@ std::string hex(std::uint64_t value) {
   return fmt::format("{:016x}", value);
 }
 
-Fingerprint fingerprint(const source::Source& source, const sampler::Sampler& sampler,
+Fingerprint fingerprint(const source::Source& source, std::uint64_t sampler_content,
                         const config::StreamConfig& config, const exec::RowMixer* mixer) {
   nlohmann::json plan = config::canonical(config);
   if (mixer != nullptr) plan["mix"]["num_classes"] = mixer->label_field().shape[0];
   plan.erase("seed");  // fingerprinted separately, so that a mismatch can name the seed
-  if (config.sampler) plan["sampler_content"] = hex(sampler.content());
+  if (config.sampler) plan["sampler_content"] = hex(sampler_content);
   const std::string text = plan.dump();
   return {hex(source.fingerprint()), hex(XXH3_64bits(text.data(), text.size())), std::to_string(config.seed),
           kAlgorithmVersion};
@@ -73,6 +73,10 @@ std::shared_ptr<io::ReadAhead> read_ahead(const config::StreamConfig& config,
                              .bytes = reads.config->memory});
 }
 
+exec::OnError on_error(const config::StreamConfig& config) {
+  return config.on_error == config::OnError::kFail ? exec::OnError::kFail : exec::OnError::kReplace;
+}
+
 /// The place of the transform that plan_fields() reports: the last one of the shortest chain with the same
 /// error. The stream's place if the error concerns all transforms.
 const std::string& place_of(const Error& error, const config::StreamConfig& config,
@@ -98,6 +102,7 @@ Result<void> assemble_stream(const std::string& name, const config::StreamConfig
     return fail(at(fmt::format("{}{}stream `{}`", place, place.empty() ? "" : ": ", name), error));
   };
   const std::string& here = config.places.stream;
+  const auto* supplied = dynamic_cast<const source::Supplied*>(source.get());
   const auto sampler = open_sampler(config, *source);
   if (!sampler) return wrong(here, at("sampler", sampler.error()));
   auto fields = exec::plan_fields(*source, config.plan, config.batch_size, (*sampler)->repeats());
@@ -118,7 +123,8 @@ Result<void> assemble_stream(const std::string& name, const config::StreamConfig
     return wrong(here,
                  {ErrorCode::kConfigInvalid,
                   "the stream has no image field that the device could compute; leave `device: gpu` out"});
-  const auto decoded = caches.decoded(config.source, *source, *fields);
+  const auto decoded =
+      supplied ? Result<cache::SampleCaches>() : caches.decoded(config.source, *source, *fields);
   if (!decoded) return wrong(here, decoded.error());
   std::shared_ptr<const exec::RowMixer> mixer;
   if (config.plan.mix) {
@@ -140,15 +146,14 @@ Result<void> assemble_stream(const std::string& name, const config::StreamConfig
   const bool rest = config.last != LastBatch::kDrop && samples % config.batch_size != 0;
   // A feed may send more batches than its epoch has before they are read.
   setup.ledger = ledger_options(config, setup.feed ? config.ring.prefetch : whole + (rest ? 1 : 0));
-  const exec::SampleOptions options{
-      .stream = name,
-      .seed = config.seed,
-      .sampler = *sampler,
-      .on_error = config.on_error == config::OnError::kFail ? exec::OnError::kFail : exec::OnError::kReplace,
-      .max_bad = config.max_bad,
-      .decoded = *decoded,
-      .mixer = std::move(mixer),
-      .read_ahead = read_ahead(config, setup.ledger, reading, reads)};
+  const exec::SampleOptions options{.stream = name,
+                                    .seed = config.seed,
+                                    .sampler = *sampler,
+                                    .on_error = supplied ? exec::OnError::kMark : on_error(config),
+                                    .max_bad = config.max_bad,
+                                    .decoded = *decoded,
+                                    .mixer = std::move(mixer),
+                                    .read_ahead = read_ahead(config, setup.ledger, reading, reads)};
   const auto maker = std::make_shared<exec::SampleMaker>(reading, std::move(*fields), options);
   setup.maker = maker;
   setup.info = {
@@ -160,7 +165,9 @@ Result<void> assemble_stream(const std::string& name, const config::StreamConfig
       .shuffle = config.shuffle,
       .fields = setup.maker->fields(),
       .classes = source->class_names(),
-      .fingerprint = fingerprint(*source, **sampler, config, options.mixer.get()),
+      .fingerprint =
+          fingerprint(*source, supplied ? supplied->about().sampler_content : (*sampler)->content(), config,
+                      options.mixer.get()),
       .on_device = setup.maker->on_device()};
   setup.data_access = config.ring.data_access == config::Access::kReadOnly ? ring::ClientAccess::kReadOnly
                                                                            : ring::ClientAccess::kReadWrite;
@@ -242,7 +249,8 @@ Error joined(std::vector<Error> errors) {
 
 }  // namespace
 
-Result<Assembly> assemble(const config::Config& config, std::stop_token stop) {
+Result<Assembly> assemble(const config::Config& config, std::stop_token stop,
+                          const std::shared_ptr<const source::Supplied>& supplied) {
   const auto uploads =
       static_cast<std::size_t>(std::count_if(config.streams.begin(), config.streams.end(),
                                              [](const auto& stream) { return stream.second.resident; }));
@@ -268,7 +276,7 @@ Result<Assembly> assemble(const config::Config& config, std::stop_token stop) {
       wrong.push_back(std::move(error));
   };
   for (const auto& [name, stream] : config.streams) {
-    auto source = sources.open(stream.source, stream.part);
+    auto source = supplied ? Result<SourcePtr>(supplied) : sources.open(stream.source, stream.part);
     if (!source) {
       note(at(fmt::format("source `{}`", stream.source), source.error()));
       continue;

@@ -13,6 +13,7 @@
 #include "server/assembly/share_rows.h"
 #include "server/config/config.h"
 #include "server/exec/stream.h"
+#include "server/source/formats/supplied.h"
 
 namespace headrace::server::assembly {
 
@@ -28,8 +29,10 @@ struct Assembly {
 };
 
 /// Opens every source once and prepares every stream, without allocating rings. `stop` ends network reads,
-/// now and later. Errors name the source or stream, one line for each.
-Result<Assembly> assemble(const config::Config& config, std::stop_token stop = {});
+/// now and later. `supplied`: the source of all streams; null: the configured ones. Errors name the source or
+/// stream, one line for each.
+Result<Assembly> assemble(const config::Config& config, std::stop_token stop = {},
+                          const std::shared_ptr<const source::Supplied>& supplied = nullptr);
 
 /// The most bytes of rows that streams keep for one another.
 std::uint64_t window_bytes(const Assembly& assembly);

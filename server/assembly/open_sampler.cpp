@@ -14,6 +14,7 @@
 #include "server/source/combine/sample_list.h"
 #include "server/source/combine/sample_weights.h"
 #include "server/source/formats/feed.h"
+#include "server/source/formats/supplied.h"
 #include "server/source/labels.h"
 
 namespace headrace::server::assembly {
@@ -143,6 +144,8 @@ struct Open {
 Result<SamplerPtr> open_sampler(const config::StreamConfig& stream, const source::Source& source) {
   if (const auto* fed = dynamic_cast<const source::Fed*>(&source))
     return sampler::make_epochs(fed->feed()->options().samples);
+  if (dynamic_cast<const source::Supplied*>(&source) != nullptr)  // the sampler chose elsewhere
+    return sampler::make_sequential(source.size());
   if (stream.sampler) {
     if (!std::holds_alternative<config::ListSampler>(*stream.sampler))
       if (auto fits = check_tables(source.size()); !fits) return fail(std::move(fits.error()));

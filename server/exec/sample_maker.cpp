@@ -122,6 +122,10 @@ Result<Row> SampleMaker::make_row(const sampler::EpochOrder& order, std::uint64_
     if (!bad) return tl::make_unexpected(bad.error());
     if (!*bad) break;
     counters.errors[static_cast<std::size_t>((*bad)->reason)].add(1);
+    if (options_.on_error == OnError::kMark) {
+      row.replaced = true;
+      break;
+    }
     std::string why = fmt::format("{}: {}", source_->name(sample), to_string(**bad));
     if (row.because.empty()) scratch.bad = row.because = why;
     if (auto go_on = note_bad(sample, why, purpose); !go_on) return tl::make_unexpected(go_on.error());

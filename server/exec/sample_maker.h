@@ -29,7 +29,9 @@
 
 namespace headrace::server::exec {
 
-enum class OnError : std::uint8_t { kReplace, kFail };
+/// kMark: a row whose sample is bad counts as replaced, and its content is unspecified; another process makes
+/// it.
+enum class OnError : std::uint8_t { kReplace, kFail, kMark };
 
 struct SampleOptions {
   std::string stream;  ///< for messages
@@ -134,6 +136,7 @@ class SampleMaker {
   /// Positions in an epoch.
   [[nodiscard]] std::uint64_t size() const { return options_.sampler->size(); }
   [[nodiscard]] const source::Source& source() const { return *source_; }
+  [[nodiscard]] const sampler::Sampler& sampler() const { return *options_.sampler; }
   [[nodiscard]] io::ReadAhead* read_ahead() const { return options_.read_ahead.get(); }
   /// Whether making the sample reads it: false once the cache `decoded` holds it.
   [[nodiscard]] bool reads(std::uint64_t sample) const {

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <thread>
 
@@ -79,6 +80,40 @@ class MakerTest : public ::testing::Test {
       for (Stream& rank : ranks) EXPECT_FALSE(or_throw(rank.next()));
       EXPECT_EQ(makers[0].length(world_size).value(), ranks[0].epoch_length());
     }
+  }
+
+  /// Two epochs of rows that a Maker makes without the data, from what another one reads. Returns how many of
+  /// them count as replaced; the others must equal those of the one with the data.
+  int expect_equal_elsewhere(const std::string& config, const MakerOptions& options = {}) const {
+    const Maker here = or_throw(maker(config, options));
+    MakerOptions other = options;
+    other.threads = 3;
+    other.source = or_throw(here.describe_source());
+    std::string moved = config;
+    for (std::size_t at = 0; (at = moved.find(folder_.path().string(), at)) != std::string::npos;)
+      moved.replace(at, folder_.path().string().size(), "/nowhere");
+    const Maker there = or_throw(maker(moved, other));
+    EXPECT_EQ(here.info().fingerprint, there.info().fingerprint);
+    EXPECT_EQ(here.info().fields, there.info().fields);
+    EXPECT_EQ(here.info().classes, there.info().classes);
+    EXPECT_EQ(here.info().samples, there.info().samples);
+    int replaced = 0;
+    const auto samples = static_cast<std::uint32_t>(here.info().samples);
+    for (std::uint64_t epoch = 0; epoch < 2; ++epoch)
+      for (std::uint32_t first = 0, count = 1; first < samples; first += count, ++count) {
+        const std::uint32_t rows = std::min(count, samples - first);
+        const BatchView made =
+            or_throw(there.rows_of(or_throw(here.samples(epoch, first, rows)), epoch, first, rows));
+        const BatchView expected = or_throw(here.rows(epoch, first, rows));
+        for (std::uint32_t row = 0; row < rows; ++row) {
+          EXPECT_EQ(made.all_rows()[row].replaced, expected.all_rows()[row].replaced);
+          replaced += made.all_rows()[row].replaced ? 1 : 0;
+        }
+        if (std::ranges::none_of(made.all_rows(), &RowInfo::replaced)) {
+          EXPECT_EQ(content_of(made), content_of(expected)) << "epoch " << epoch << ", position " << first;
+        }
+      }
+    return replaced;
   }
 
   TempFolder folder_;
@@ -228,6 +263,51 @@ TEST_F(MakerTest, FailsOnBadSamplesAsTheServerDoes) {
   EXPECT_THAT(error_of(made.rows(0, 0, kSamples)), HasSubstr("TOO_MANY_BAD_SAMPLES: stream `train`: "));
   const Maker strict = maker(photos("batch_size: 8, transforms: [center_crop: 24], on_error: fail")).value();
   EXPECT_THAT(error_of(strict.rows(0, 0, kSamples)), HasSubstr("BAD_SAMPLE: stream `train`: "));
+}
+
+TEST_F(MakerTest, MakesTheSameRowsOfSamplesThatAnotherMakerReads) {
+  expect_equal_elsewhere(
+      photos("batch_size: 8, transforms: [random_resized_crop: 24, random_horizontal_flip], seed: 5"));
+  expect_equal_elsewhere(photos("batch_size: 8, shuffle: false"));  // images of one size, without a crop
+  expect_equal_elsewhere(photos("batch_size: 8, transforms: [center_crop: 24], sampler: {balanced: {}}"));
+  expect_equal_elsewhere(table("batch_size: 8, transforms: [random_crop: {size: 24}], fields: [image, age]"));
+  expect_equal_elsewhere(photos("batch_size: 8, transforms: [center_crop: 24]"),
+                         {.set = {"sources.photos.split={seed: 7, fractions: {train: 0.7, val: 0.3}}",
+                                  "streams.train.part=val"}});
+  expect_equal_elsewhere(
+      "sources: { rows: { type: synthetic, count: 40, bytes: 24 } }\n"
+      "streams: { train: { source: rows, batch_size: 8 } }\n");
+}
+
+TEST_F(MakerTest, MarksRowsOfBadSamplesThatAnotherMakerReads) {
+  folder_.put("photos/cat/101.jpg", "no image");
+  folder_.put("photos/dog/116.jpg", "");
+  EXPECT_EQ(expect_equal_elsewhere(photos("batch_size: 8, transforms: [center_crop: 24]")), 4);
+}
+
+TEST_F(MakerTest, SaysWhyItCannotMakeRowsOfSamplesThatAnotherMakerReads) {
+  const std::string config = photos("batch_size: 8, transforms: [center_crop: 24]");
+  const Maker here = maker(config).value();
+  const Maker there = maker(config, {.source = here.describe_source().value()}).value();
+  const auto samples = here.samples(0, 0, 4).value();
+  EXPECT_THAT(error_of(there.rows_of(samples, 0, 0, 5)),
+              HasSubstr("INVALID_ARGUMENT: the samples of 5 rows"));
+  EXPECT_THAT(error_of(there.rows(0, 0, 4)),
+              HasSubstr("INVALID_ARGUMENT: stream `train`: this Maker reads no data"));
+  EXPECT_THAT(error_of(there.batch(0, 0)), HasSubstr("reads no data"));
+  EXPECT_THAT(error_of(there.samples(0, 0, 4)), HasSubstr("reads no data"));
+  EXPECT_THAT(error_of(here.rows_of(samples, 0, 0, 4)),
+              HasSubstr("INVALID_ARGUMENT: this Maker reads the source itself"));
+  EXPECT_THAT(error_of(here.samples(0, 28, 4)), HasSubstr("4 rows from position 28"));
+  EXPECT_THAT(error_of(maker(config, {.source = "{}"})), HasSubstr("INVALID_ARGUMENT: invalid description"));
+  EXPECT_THAT(
+      error_of(maker(table("batch_size: 8, transforms: [center_crop: 24]")).value().describe_source()),
+      HasSubstr("the rows of field `caption` have different sizes; let that process read the source"));
+  EXPECT_THAT(error_of(maker(photos("batch_size: 8, transforms: [center_crop: 24], output: {dtype: float32}, "
+                                    "mix: {mixup: {alpha: 0.4}}"))
+                           .value()
+                           .describe_source()),
+              HasSubstr("its rows are mixed with one another (`mix`)"));
 }
 
 TEST_F(MakerTest, EndsAnInterruptedCall) {

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,11 @@ struct MakerOptions {
   /// true, the call fails with kTimeout: after the rows in progress, or in open() after the reads of remote
   /// sources are canceled. Python checks for signals here.
   std::function<bool()> interrupt = {};
+  /// What describe_source() of a Maker in another process returned: this Maker then opens no data, and only
+  /// rows_of() makes rows. Empty: it reads the configured source.
+  std::string source = {};
+  /// False: no samples are kept in memory, whatever the configuration says.
+  bool caches = true;
 };
 
 class [[gnu::visibility("default")]] Maker {
@@ -64,6 +70,24 @@ class [[gnu::visibility("default")]] Maker {
   /// interrupted.
   Result<BatchView> batch(std::uint64_t epoch, std::uint64_t batch, std::uint32_t world_size = 1,
                           std::uint32_t rank = 0) const;
+
+  /// The next three are for rows that a process without access to the data makes: a Maker here reads their
+  /// samples, a Maker there, opened with MakerOptions::source, makes the rows. Its fingerprint is this one's
+  /// if configuration and version are the same.
+  ///
+  /// What the other Maker has to know about the source. kInvalidArgument: rows of this stream need more than
+  /// their own samples (`mix`), or differ in size (ragged fields).
+  [[nodiscard]] Result<std::string> describe_source() const;
+  /// The samples of rows first to first + count - 1 of an epoch, as the source stores them. Errors: those of
+  /// rows(), except those of bad samples.
+  [[nodiscard]] Result<std::vector<std::uint8_t>> samples(std::uint64_t epoch, std::uint64_t first,
+                                                          std::uint32_t count) const;
+  /// The rows of which the samples are. They equal those of rows() there, except that a row whose sample is
+  /// bad has unspecified values: it is marked as replaced, but the replacement's samples are not here.
+  /// `samples` must not change during the call. Such calls run one after another. kInvalidArgument: they are
+  /// those of other rows.
+  Result<BatchView> rows_of(std::span<const std::uint8_t> samples, std::uint64_t epoch, std::uint64_t first,
+                            std::uint32_t count) const;
 
  private:
   struct Impl;
