@@ -86,6 +86,7 @@ class BridgePeer {
     say({{"made", order["order"]},
          {"node", node},
          {"received", 1000},
+         {"sent", 10},
          {"fields", fields},
          {"samples", address(made.samples.data())},
          {"replaced", address(made.replaced.data())}});

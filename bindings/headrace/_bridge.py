@@ -182,14 +182,15 @@ class Bridge:
 
     # --- what the owner says
 
-    def made(self, order: int, node: str, received: int, fields: Sequence[Any], sample_index: Any, replaced: Any) -> bool:
+    def made(self, order: int, node: str, received: int, fields: Sequence[Any], sample_index: Any, replaced: Any, sent: int = 0) -> bool:
         """Hands over the rows of an order. They are not copied here, so nobody may change them.
 
         node          the name of the node that made them
         received      the bytes that came over the network
+        sent          the bytes of samples that went over the network before
         fields        for each field of the stream, in the stream's order, its array of shape (rows, ...)
         sample_index  one int64 for each row
-        replaced      one bool for each row
+        replaced      one bool for each row: its own sample is bad. The server makes that row, whatever is in the fields
 
         Returns False if nobody wants the order any more. Raises DatasetInvalid if an array has another type or size; the order is then still
         open. Raises ServerLost.
@@ -204,7 +205,8 @@ class Bridge:
                 return False
             self._kept[order] = arrays
         at = [array.ctypes.data for array in arrays]
-        self._send({"made": order, "node": node, "received": received, "fields": at[:-2], "samples": at[-2], "replaced": at[-1]})
+        traffic = {"received": received, "sent": sent}
+        self._send({"made": order, "node": node, **traffic, "fields": at[:-2], "samples": at[-2], "replaced": at[-1]})
         return True
 
     def _checked(self, order: Order, arrays: list[Any]) -> list[Any]:

@@ -271,7 +271,8 @@ Result<void> Bridge::handle_failed(const json& body) {
 }
 
 Result<void> Bridge::handle_made(const json& body) {
-  std::uint64_t id = 0, received = 0;
+  std::uint64_t id = 0;
+  BridgeOrders::Traffic traffic;
   std::string node;
   exec::RemoteRows rows;
   const auto address = [](const json& found, std::uint64_t& out) -> Result<void> {
@@ -283,7 +284,8 @@ Result<void> Bridge::handle_made(const json& body) {
   if (auto read = wire::ObjectReader(body, "bridge packet")
                       .integer("made", id)
                       .name("node", node)
-                      .integer("received", received, wire::kMaxCount)
+                      .integer("received", traffic.received, wire::kMaxCount)
+                      .integer("sent", traffic.sent, wire::kMaxCount)
                       .list("fields", rows.fields, kMostAddresses, address)
                       .integer("samples", rows.samples)
                       .integer("replaced", rows.replaced)
@@ -315,7 +317,7 @@ Result<void> Bridge::handle_made(const json& body) {
       orders_->send({{"refused", node}, {"why", *wrong}});
     }
   } else {
-    orders_->answered(id, node, received, ring::monotonic_ns());
+    orders_->answered(id, node, traffic, ring::monotonic_ns());
     (void)batch->arrive(std::move(rows));  // false: it was taken back during the check
   }
   wake_workers(order->stream);

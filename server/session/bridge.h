@@ -9,10 +9,11 @@
 //   bridge: {"most": n}                     from now on
 //   server: {"order": id, "stream": i, "epoch", "first", "rows", "ready"}   rows at these positions; `ready`:
 //           finished batches that wait for the client that wants this one
-//   bridge: {"made": id, "node", "received", "fields": [address, ...], "samples": address,
+//   bridge: {"made": id, "node", "received", "sent", "fields": [address, ...], "samples": address,
 //           "replaced": address}            in its memory, unchanged until the release or its shutdown(2):
-//           the rows of each field, uint64 indices of their samples, a byte for each row; `received`: bytes
-//           that came over the network
+//           the rows of each field, uint64 indices of their samples, a byte for each row, not 0 if its sample
+//           is a replacement (the server makes that row); `received`, `sent`: bytes of rows and of samples
+//           that the network carried
 //   bridge: {"failed": id, "node", "why"}   nobody makes it
 //   server: {"release": id}                 once for each order, also if it is not made yet
 //   server: {"refused": node, "why"}        its rows were wrong, and later ones are not accepted

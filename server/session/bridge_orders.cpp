@@ -172,10 +172,13 @@ std::optional<BridgeOrders::Order> BridgeOrders::open_order(std::uint64_t id) co
   return found->second;
 }
 
-void BridgeOrders::answered(std::uint64_t id, const std::string& from, std::uint64_t bytes,
+void BridgeOrders::answered(std::uint64_t id, const std::string& from, const Traffic& traffic,
                             std::uint64_t now_ns) {
   const std::scoped_lock lock(mutex_);
-  if (Node* const maker = node(from)) maker->bytes += bytes;
+  if (Node* const maker = node(from)) {
+    maker->traffic.received += traffic.received;
+    maker->traffic.sent += traffic.sent;
+  }
   const auto found = orders_.find(id);
   if (found == orders_.end()) return;
   found->second.node = from;

@@ -46,11 +46,16 @@ class BridgeOrders : public std::enable_shared_from_this<BridgeOrders> {
     std::string node;                        ///< that made it; empty: none has yet
     std::weak_ptr<exec::RemoteBatch> batch;  ///< null once no worker needs it
   };
+  /// Bytes that the network carried.
+  struct Traffic {
+    std::uint64_t received = 0;  ///< rows
+    std::uint64_t sent = 0;      ///< samples for them
+  };
   /// The figures of one node.
   struct Node {
     std::uint64_t samples = 0;  ///< that were used
-    std::uint64_t bytes = 0;    ///< that came over the network
-    std::string refused;        ///< why; empty: it is not
+    Traffic traffic;
+    std::string refused;  ///< why; empty: it is not
   };
   struct Figures {
     bool connected = false;
@@ -76,7 +81,7 @@ class BridgeOrders : public std::enable_shared_from_this<BridgeOrders> {
   [[nodiscard]] int wake() const { return wake_.get(); }  ///< readable while there may be messages
   /// An order that still waits for an answer.
   [[nodiscard]] std::optional<Order> open_order(std::uint64_t id) const;
-  void answered(std::uint64_t id, const std::string& node, std::uint64_t bytes, std::uint64_t now_ns);
+  void answered(std::uint64_t id, const std::string& node, const Traffic& traffic, std::uint64_t now_ns);
   void failed(std::uint64_t id);  ///< workers make its rows
   /// False: it is refused already.
   bool refuse(const std::string& node, const std::string& why);

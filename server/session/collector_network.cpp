@@ -33,7 +33,10 @@ void add_nodes(std::vector<MetricFamily>& families, const BridgeOrders::Figures&
   by_node("headrace_node_samples_total", "Samples that this node made and that were used.",
           MetricType::Counter, [](const auto& node) { return node.samples; });
   by_node("headrace_node_received_bytes_total", "Bytes of samples received from this node over the network.",
-          MetricType::Counter, [](const auto& node) { return node.bytes; });
+          MetricType::Counter, [](const auto& node) { return node.traffic.received; });
+  by_node("headrace_node_sent_bytes_total",
+          "Bytes of encoded samples sent to this node over the network, so that it makes their rows.",
+          MetricType::Counter, [](const auto& node) { return node.traffic.sent; });
   by_node("headrace_node_refused", "1 if this node made wrong rows and gets no further orders.",
           MetricType::Gauge, [](const auto& node) { return !node.refused.empty(); });
 }
@@ -46,7 +49,8 @@ nlohmann::json Collector::nodes_as_json() const {
   for (const auto& [name, node] : figures.nodes)
     nodes.push_back({{"node", name},
                      {"samples", node.samples},
-                     {"received_bytes", node.bytes},
+                     {"received_bytes", node.traffic.received},
+                     {"sent_bytes", node.traffic.sent},
                      {"refused", node.refused.empty() ? nlohmann::json() : nlohmann::json(node.refused)}});
   return {{"connected", figures.connected},
           {"open", figures.under_way},

@@ -151,8 +151,10 @@ void print_nodes(const nlohmann::json& stats, bool each) {
   if (!each) return;
   for (const nlohmann::json& node : nodes) {
     const auto refused = node.value("refused", nlohmann::json());
-    fmt::print("  node {}: {} samples, {} received{}\n", log::escaped(node.value("node", std::string())),
+    const std::uint64_t sent = count(node, "sent_bytes");
+    fmt::print("  node {}: {} samples, {} received{}{}\n", log::escaped(node.value("node", std::string())),
                count(node, "samples"), human_bytes(count(node, "received_bytes")),
+               sent > 0 ? ", " + human_bytes(sent) + " sent" : "",
                refused.is_string() ? ", refused: " + log::escaped(refused.get<std::string>()) : "");
   }
 }

@@ -264,6 +264,7 @@ TEST_F(BridgeTest, RowsThatCannotBeReadAreMadeHere) {
     peer.say({{"made", order["order"]},
               {"node", "gone"},
               {"received", 0},
+              {"sent", 0},
               {"fields", {64, 64}},
               {"samples", 64},
               {"replaced", ~0ULL}});
