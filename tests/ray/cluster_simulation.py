@@ -91,7 +91,7 @@ class Server:
         self._working = False
         cluster = simulation.cluster
         plan = Plan("", b"", {}, "simulated", self.name, threads=cluster.maker_threads, makers=cluster.makers)
-        _makers.Hiring = lambda _, on_hired: Hiring(self, on_hired)  # type: ignore[assignment, misc]
+        _makers.Hiring = lambda _plan, _shipping, on_hired: Hiring(self, on_hired)  # type: ignore[assignment, misc]
         self.makers = _makers.Makers(plan, lambda call: simulation.clock.after(0, call))
         self.makers.connected(self)  # type: ignore[arg-type]
         self._tick()

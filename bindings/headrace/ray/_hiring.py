@@ -15,6 +15,7 @@ import ray  # type: ignore[import-not-found, import-untyped, unused-ignore]
 from . import _remote
 from ._nodes import eligible
 from ._remote import MakerActor, Plan
+from ._shipping import Shipping
 
 _CLOSE = 10.0  # seconds
 _logger = logging.getLogger("headrace")
@@ -29,8 +30,9 @@ class Hiring:
     """Requests for makers. on_hired(actor, future) is called with each actor, whose future has its Opened; on_hired(None, None) if no node
     may have a maker now."""
 
-    def __init__(self, plan: Plan, on_hired: Callable[[Any, Any], None]) -> None:
+    def __init__(self, plan: Plan, shipping: Shipping | None, on_hired: Callable[[Any, Any], None]) -> None:
         self._plan = plan
+        self._shipping = shipping
         self._on_hired = on_hired
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         by_value()
@@ -55,7 +57,7 @@ class Hiring:
             try:
                 job()
             except Exception as error:
-                _logger.warning("headrace.ray: Ray refused to start or end a maker: %s", error)
+                _logger.warning("headrace.ray: a maker could not be started or ended: %s", error)
 
     def _hire(self, streams: list[str], excluded: set[str]) -> None:
         hired: tuple[Any, Any] = (None, None)
@@ -72,6 +74,7 @@ class Hiring:
         options: dict[str, Any] = {"num_cpus": plan.threads, "resources": plan.resources, "max_restarts": 0}
         if avoided:
             options["label_selector"] = {"ray.io/node-id": f"!in({','.join(sorted(avoided))})"}
+        described = self._shipping.described(streams) if self._shipping else {}
         shown = ",".join(streams)[:80]
         actor = ray.remote(MakerActor).options(name=f"headrace maker {shown} {plan.token}-{secrets.token_hex(3)}", **options).remote(plan)
-        return actor, actor.open.options(name=f"open {shown}").remote(streams).future()
+        return actor, actor.open.options(name=f"open {shown}").remote(streams, described).future()

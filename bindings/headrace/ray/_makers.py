@@ -20,6 +20,7 @@ from ._crew import MOST_FAILURES, ORDERS_EACH, Demand, Member, best, seconds_of_
 from ._hiring import Hiring
 from ._nodes import mismatch, named, reason
 from ._remote import Opened, Plan
+from ._shipping import NotRead, Shipping
 
 _TRY_AGAIN = 120.0  # seconds after which a node that failed may have a maker again
 _QUESTION = 1.0  # seconds that the server may take to answer
@@ -59,14 +60,17 @@ class Makers:
         self._wanted = plan.makers[0]
         self._failed_starts = 0
         self._pause_until = 0.0
-        self._counts = dict.fromkeys(("orders", "made", "failed", "late", "lost_makers"), 0)
+        self._counts = dict.fromkeys(("orders", "made", "failed", "late", "lost_makers", "received_bytes", "sent_bytes"), 0)
         self._by_node: dict[str, int] = {}
-        self._hiring = Hiring(plan, lambda actor, future: later(functools.partial(self._hired, actor, future)))
+        self._shipping = Shipping(plan) if plan.ship else None
+        self._hiring = Hiring(plan, self._shipping, lambda actor, future: later(functools.partial(self._hired, actor, future)))
 
     # --- the server
 
     def connected(self, bridge: Bridge) -> None:
         self._bridge = bridge
+        if self._shipping is not None:
+            self._shipping.forget()  # the server may have opened other data
         streams = [name for name, each in bridge.streams.items() if not each.obstacle]
         if streams != self._streams:
             self._streams = streams
@@ -108,7 +112,8 @@ class Makers:
         member.give(self._next)
         last = order.first + order.rows - 1
         call = member.actor.rows.options(name=f"{order.stream}: epoch {order.epoch}, rows {order.first} to {last}")
-        task = _Task(self._next, order, member, call.remote(order.stream, order.epoch, order.first, order.rows))
+        asked = (order.stream, order.epoch, order.first, order.rows)
+        task = _Task(self._next, order, member, self._shipping.call(call, asked) if self._shipping else call.remote(*asked))
         self._tasks[order.id] = task
         bridge = self._bridge
         task.reference.future().add_done_callback(lambda done: self._later(functools.partial(self._done, bridge, task, done)))
@@ -157,11 +162,15 @@ class Makers:
     def _hand_over(self, bridge: Bridge, task: _Task, rows: list[Any]) -> Exception | None:
         order, member = task.order, task.member
         *fields, samples, replaced = rows
-        received = sum(array.nbytes for array in rows) if member.node not in self._plan.trainers else 0
+        far = member.node not in self._plan.trainers
+        received = sum(array.nbytes for array in rows) if far else 0
+        sent = task.reference.sent if far and self._shipping else 0
         try:
             self._held[order.id] = task.reference
-            if bridge.made(order.id, member.name, received, fields, samples, replaced):
+            if bridge.made(order.id, member.name, received, fields, samples, replaced, sent):
                 self._counts["made"] += 1
+                self._counts["received_bytes"] += received
+                self._counts["sent_bytes"] += sent
                 self._by_node[member.name] = self._by_node.get(member.name, 0) + order.rows
         except DatasetInvalid as error:
             self._held.pop(order.id, None)
@@ -172,12 +181,14 @@ class Makers:
         order, member, why = task.order, task.member, reason(error)
         if wanted and self._tasks[order.id] is task:  # no second maker has it
             del self._tasks[order.id]
-            if order.id not in self._again:
+            if order.id not in self._again and not isinstance(error, NotRead):
                 self._give_again(task)
             elif order not in self._waiting:
                 self._counts["failed"] += 1
                 bridge.failed(order.id, member.name, why)
-        if isinstance(error, ray.exceptions.RayActorError | ray.exceptions.NodeDiedError):
+        if isinstance(error, NotRead):
+            member.failures -= 1  # this node's
+        elif isinstance(error, ray.exceptions.RayActorError | ray.exceptions.NodeDiedError):
             if member in self._members:
                 self._counts["lost_makers"] += 1
                 _logger.warning("headrace.ray: lost the maker on node %s: %s; its orders are made elsewhere", member.name, why)
@@ -268,8 +279,12 @@ class Makers:
             self._exclude(opened.node, name, str(mismatch(opened, self._plan.version)), _FOREVER)
         elif opened.code:
             self._hiring.dismiss(actor)
-            remedy = "; each maker's node reads the data itself: use a shared mount, http(s) or s3, or choose nodes that have it with resources="
-            self._exclude(opened.node, name, f"it cannot open the data: {opened.code}: {opened.error}{remedy}", _TRY_AGAIN)
+            remedy = (
+                "; each maker's node reads the data itself: use a shared mount, http(s) or s3, choose nodes that have it with resources=, or let the"
+                " trainer's node send the samples with ship='encoded'"
+            )
+            why = f"it cannot open the data: {opened.code}: {opened.error}{remedy if self._shipping is None else ''}"
+            self._exclude(opened.node, name, why, _TRY_AGAIN)
         elif opened.node in self._excluded:
             self._hiring.dismiss(actor)
         else:
@@ -306,6 +321,8 @@ class Makers:
             if actor is not None:
                 self._hiring.dismiss(actor)
         self._hiring.close()
+        if self._shipping is not None:
+            self._shipping.close()
 
     def stats(self) -> dict[str, Any]:
         """Called by another thread: copies, which may be of two moments."""

@@ -3,9 +3,11 @@ imports only the standard library, and headrace in its functions."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +26,7 @@ class Plan:
     makers: tuple[int, int] = (0, 0)
     resources: dict[str, float] = field(default_factory=dict)
     trainers: tuple[str, ...] = ()  # node ids
+    ship: str | None = None  # the argument of start()
     wait: float = 60.0  # seconds until a server must be ready
     linger: float = 20.0  # seconds that a server without owner and clients goes on
 
@@ -70,6 +73,19 @@ def is_here(plan: Plan) -> bool:
         return False
 
 
+@contextlib.contextmanager
+def configuration(plan: Plan) -> Iterator[str]:
+    """The path of the configuration on this node: the driver's if it is here with the same content, else a temporary copy."""
+    if is_here(plan):
+        yield plan.path
+        return
+    with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
+        path = os.path.join(folder, "config.yaml")
+        with open(path, "wb") as copy:
+            copy.write(plan.text)
+        yield path
+
+
 class MakerActor:
     """Makes rows of some streams. open() comes first."""
 
@@ -77,33 +93,29 @@ class MakerActor:
         self._plan = plan
         self._makers: dict[str, Any] = {}
 
-    def open(self, streams: list[str]) -> Opened:
-        """Opens the sources of the streams, and says which data and which version this node has."""
+    def open(self, streams: list[str], described: dict[str, str]) -> Opened:
+        """Opens the sources of the streams, and says which data and which version this node has. `described`: by stream, sources that the
+        trainer's node reads; its samples come with each order."""
         plan, found = self._plan, probe()
         if found.code or found.version != plan.version:
             return found
         import headrace
 
         os.environ.update(plan.env)
-        with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
-            path = plan.path
-            if not is_here(plan):
-                path = os.path.join(folder, "config.yaml")
-                with open(path, "wb") as copy:
-                    copy.write(plan.text)
+        with configuration(plan) as path:
             try:
                 for name in streams:
-                    maker = headrace.Maker(path, name, threads=plan.threads, set=plan.changes, output="numpy")
+                    maker = headrace.Maker(path, name, threads=plan.threads, set=plan.changes, output="numpy", source=described.get(name, ""))
                     self._makers[name] = maker
                     found.fingerprints[name] = dict(vars(maker.info.fingerprint))
             except headrace.Error as error:
                 found.code, found.error = error.code, error.message
         return found
 
-    def rows(self, stream: str, epoch: int, first: int, count: int) -> list[Any]:
+    def rows(self, stream: str, epoch: int, first: int, count: int, *samples: Any) -> list[Any]:
         """The fields of the rows, their sample_index and replaced."""
         import numpy as np
 
-        batch = self._makers[stream].rows(epoch, first, count)
+        batch = self._makers[stream].rows(epoch, first, count, *samples)
         fields = [array.view(np.uint16) if array.dtype.name == "bfloat16" else array for array in batch]
         return [*fields, batch.sample_index, batch.replaced]

@@ -14,6 +14,7 @@ from typing import Any
 import ray  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
 from .._arguments import mapping, whole
+from .._arguments import text as given
 from ..errors import Error, InvalidArgument, Timeout
 from ._bridge_actor import BridgeActor
 from ._hiring import by_value
@@ -63,6 +64,7 @@ class Servers:
         orders, made, failed, late            orders of the server: handed over, given back, or made by the server because they were late
         lost_makers                           makers whose process or node ended
         rows                                  rows handed over, by node
+        received_bytes, sent_bytes            of rows from other nodes, and of samples that were sent for them (with `ship`)
         makers, wanted                        the makers that are ready, and how many there should be
         excluded                              nodes that get no orders, by id: the reason
 
@@ -103,7 +105,8 @@ class Servers:
 
 
 def _plan(
-    config: object, trainers: Iterable[str] | str | None, makers: tuple[int, int], resources: Mapping[str, float] | None, threads: int, changes: object
+    config: object, trainers: Iterable[str] | str | None, makers: tuple[int, int], resources: Mapping[str, float] | None, threads: int,
+    ship: str | None, changes: object,
 ) -> Plan:
     try:
         least, most = makers
@@ -118,7 +121,7 @@ def _plan(
         config, changes, env={name: value for name, value in os.environ.items() if name.startswith("HEADRACE_") and name not in _NOT_SENT},
         token=secrets.token_hex(4), threads=whole("threads", threads, 1, 1024), makers=(least, most),
         resources={str(name): float(amount) for name, amount in mapping("resources", resources).items()},  # type: ignore[arg-type]
-        trainers=trainers_of(trainers),
+        trainers=trainers_of(trainers), ship=None if ship is None else given("ship", ship, ("encoded",)),
     )  # fmt: skip
 
 
@@ -129,18 +132,20 @@ def start(
     makers: tuple[int, int] = (1, 8),
     resources: Mapping[str, float] | None = None,
     threads: int = 1,
+    ship: str | None = None,
     set: Mapping[str, object] | None = None,  # noqa: A002
 ) -> Servers:
     """Starts a server on each trainer's node of a Ray cluster, and makers on other nodes that make rows for it. Trainers on these nodes attach
     with `headrace.Loader(servers.address(), ...)`, and receive the same bytes as from a lone server, whatever happens to the makers.
 
-    config     the YAML file of `headrace serve`, or its content as a dict with absolute paths. Each maker's node reads the sources itself, so they
-               must be on a shared mount, http or s3
+    config     the YAML file of `headrace serve`, or its content as a dict with absolute paths
     trainers   node ids, or the name of a resource that the trainers' nodes have; None: the node of the caller
     makers     the least and the most makers for each server. One more starts while trainers wait; one fewer runs while rings are full
     resources  what a maker needs besides CPUs, such as {"decode": 1}: only nodes with these have makers, which may be the trainers' own. None: all
                nodes except the trainers'
     threads    the CPUs and threads of each maker
+    ship       None: each maker's node reads the sources itself, so they must be on a shared mount, http or s3. "encoded": only the trainer's node
+               reads them, and sends the samples of each order as the source stores them, such as JPEG files
     set        configuration values by dotted path, which override the file. HEADRACE_ variables of this process do so, too
 
     Each server has a directory of its own, unless `set` names one. It starts again if it is killed (as with headrace.serve(restart=True)), and so
@@ -150,7 +155,7 @@ def start(
 
     Raises VersionMismatch if a node has another version of Headrace, InvalidArgument, Timeout, and the error with which a server does not start.
     """
-    plan = _plan(config, trainers, makers, resources, threads, set)
+    plan = _plan(config, trainers, makers, resources, threads, ship, set)
     by_value()
     check_versions(plan)
     actors: dict[str, tuple[Any, Any]] = {}
