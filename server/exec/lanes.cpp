@@ -306,6 +306,8 @@ bool Lanes::try_open_gate(std::uint64_t now_ns) {
 
 std::uint32_t Lanes::awaited_clients() const {
   if (gate_->is_open(options_.wait_for)) return 0;
+  // Clients that are all fenced do not wait: they were served before, and go on at once after they reattach.
+  if (attached_ > 0 && gate_->clients(gate_index_).attached == 0) return 0;
   return options_.wait_for - std::min(options_.wait_for, gate_->total().asked);
 }
 

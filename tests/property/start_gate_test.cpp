@@ -43,6 +43,10 @@ class Gate {
       });
   }
   [[nodiscard]] std::uint64_t awaited(std::size_t stream) const {
+    engine_->with(stream, [](Stream& s) {
+      s.publish_figures();
+      return 0;
+    });
     return engine_->stream(stream).status().figures().awaited_clients;
   }
   /// Made so far by all streams.
@@ -181,6 +185,7 @@ TEST(StartGate, FencedClientsDoNotCount) {
     gate.fence_stuck(0, 0);  // sees the heartbeat
     gate.fence_stuck(0, 3'600'000'000'000);
     one->leave();
+    EXPECT_EQ(gate.awaited(0), 0U) << "the only client is fenced, and waits for nobody";
     EXPECT_FALSE(gate.begins_soon(*gate.client("b")))
         << "the next set waits, although the stuck client is still attached";
   }
