@@ -79,9 +79,9 @@ std::string reason_for_delay(const Address& server, const std::string& stream, c
     } catch (const json::exception&) {  // the server has another version
     }
   }
-  return "The stream may be slow (see headrace_worker_busy_seconds_total), or may wait for another client "
-         "(sharing.wait_for, sharing.patience, sharing.on_lag: wait); `headrace stats` shows each client's "
-         "position";
+  return "The stream may be slow (`headrace top` names the bottleneck), or may wait for another client "
+         "(sharing.wait_for, sharing.patience, sharing.on_lag: wait): `headrace ls` shows each client's "
+         "position, and what it waits for";
 }
 
 }  // namespace headrace::client

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <compare>
 #include <limits>
 #include <utility>
@@ -11,7 +12,9 @@ namespace {
 
 /// Positions change slowly: they are compared this often.
 constexpr std::uint64_t kCheckNs = 100'000'000;
-/// Decay per check: speeds are those of the last seconds.
+/// Decay per check: speeds are those of the last seconds. A client's own speed decays only while it has a
+/// batch: else little would be left of it after a long wait, and a moment that counts as busy (its process
+/// checks for signals) would make it look slow.
 constexpr double kFade = 0.9;
 /// Seconds of measurement before any lane may yield.
 constexpr double kLeastMeasured = 0.5;
@@ -123,8 +126,10 @@ void FillOrder::measure(double seconds) {
     if (!ledger_.is_open(lane)) continue;
     const std::uint64_t now = row(lane);
     if (!speed.row || now < *speed.row) speed = {.row = now};
-    speed.rows = kFade * speed.rows + static_cast<double>(now - *speed.row);
-    speed.busy = kFade * speed.busy + std::max(0.0, seconds - empty);
+    const double busy = std::max(0.0, seconds - empty);
+    const double fade = std::pow(kFade, busy / seconds);
+    speed.rows = fade * speed.rows + static_cast<double>(now - *speed.row);
+    speed.busy = fade * speed.busy + busy;
     speed.row = now;
     if ((waiting_ & bit(lane)) != 0) speed.waited += empty;
   }

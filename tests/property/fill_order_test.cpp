@@ -298,5 +298,46 @@ TEST(FillOrder, NobodyStarvesWhereDecodingIsTheBottleneck) {
   }
 }
 
+TEST(FillOrder, AClientThatYieldsGoesOnUntilBothMeet) {
+  constexpr std::uint64_t kBatches = 50'000, kApart = 3000, kDecode = 10, kStep = 2;  // ms
+  const sampler::EpochPlan plan(kBatches * kBatch, kBatch, 1, LastBatch::kShort);
+  Ledger ledger({.lanes = 2, .max_leases = 3, .prefetch = 4, .max_lag = 4});
+  ledger.provide(2);
+  ledger.open(0, &plan, {0, 0, kApart});
+  ledger.open(1, &plan, {});
+  FillOrder order(ledger, {.epoch_rows = kBatches * kBatch, .patience_ns = kHour});
+  std::optional<Ledger::Fill> making;
+  std::array<std::uint64_t, 2> trains_until{};
+  bool yielded = false;
+  for (std::uint64_t ms = 1; ms <= 25'000; ++ms) {
+    if (making && ms % kDecode == 0) {
+      ledger.filled(making->slot);
+      making.reset();
+    }
+    std::vector<Ledger::Order> grants;
+    ledger.take_grants(grants);
+    for (const Ledger::Order& grant : grants) {
+      ledger.ack(grant.lane, grant.slot);
+      trains_until[grant.lane] = ms + kStep;
+    }
+    std::vector<std::uint32_t> freed;
+    ledger.take_freed(freed);
+    std::uint64_t starved = 0;
+    for (std::uint32_t lane = 0; lane < 2; ++lane)
+      // Ten times a second a client that waits checks for signals.
+      if (trains_until[lane] <= ms && ms % 100 != 50) starved |= std::uint64_t{1} << lane;
+    order.update(ms * kMs, {}, starved);
+    ledger.favor(order.awaited());
+    for (const std::uint32_t lane : order.lanes(0)) {
+      if (making || !(making = ledger.take_fill(lane))) continue;
+      order.count(lane, kBatch);
+      break;
+    }
+    yielded = yielded || order.waiting() == 1;
+    ASSERT_TRUE(!yielded || order.waiting() == 1) << "after " << ms << " ms";
+  }
+  EXPECT_TRUE(yielded);
+}
+
 }  // namespace
 }  // namespace headrace::server::publish
