@@ -1,5 +1,6 @@
 if(TARGET headrace_session)
   headrace_test(property/ledger_test.cpp headrace::publish)
+  headrace_test(property/ledger_lag_test.cpp headrace::publish)
   headrace_test(property/fill_order_test.cpp headrace::publish)
   headrace_test(property/engine_test.cpp headrace::exec)
   headrace_test(property/ring_growth_test.cpp headrace::exec)

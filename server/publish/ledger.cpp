@@ -268,7 +268,6 @@ Ledger::Slot* Ledger::reclaim(std::uint32_t index) {
   if (!farthest) return nullptr;
   for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane)
     if (farthest->pending & bit(lane)) drop_pending(lane, *farthest);
-  ++detachments_;
   return nullptr;  // it is free after the next take_freed()
 }
 

@@ -150,6 +150,7 @@ class Ledger {
   /// Whether a slot carries this batch, or is being filled with it.
   [[nodiscard]] bool holds(const BatchKey& key) const;
   [[nodiscard]] const Options& options() const { return options_; }
+  /// How often a lane fell more than `max_lag` behind. It counts again only after it was within half of that.
   [[nodiscard]] std::uint64_t detachments() const { return detachments_; }
   /// Aborts with a message if an invariant does not hold. For tests.
   void check() const;
@@ -177,6 +178,7 @@ class Ledger {
     std::uint32_t seek = 0, pending = 0, leased = 0;
     std::uint32_t ready = 0;  ///< those of `pending` that are in READY slots
     bool fenced = false, lagging = false;
+    bool counted = false;  ///< in `detachments_`, since it was within half of max_lag
   };
 
   [[nodiscard]] BatchKey key_of(std::uint32_t lane, const Cursor& cursor) const;

@@ -1,5 +1,6 @@
 // Ledger: how far lanes are apart, and what follows from it.
 #include <algorithm>
+#include <utility>
 
 #include "server/publish/ledger.h"
 
@@ -48,8 +49,9 @@ void Ledger::update_lag(std::uint32_t index) {
   Lane& lane = lanes_[index];
   const bool begins = falls_behind(index) && !lane.lagging;
   lane.lagging = falls_behind(index);
+  if (lane.counted && lag(index, options_.max_lag / 2 + 1) <= options_.max_lag / 2) lane.counted = false;
   if (!begins) return;
-  ++detachments_;
+  if (!std::exchange(lane.counted, true)) ++detachments_;
   while (lane.pending && held(lane) > limit(lane)) drop_farthest(index);
 }
 

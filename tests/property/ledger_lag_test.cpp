@@ -1,0 +1,80 @@
+// How the ledger counts clients that fall behind.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "server/publish/fill_order.h"
+#include "server/publish/ledger.h"
+
+namespace headrace::server::publish {
+namespace {
+
+/// Two clients that release a batch every so many ticks, in turn, and a worker that makes two in each tick.
+class Race {
+ public:
+  Race(std::uint64_t first_period, std::uint64_t second_period) : periods_{first_period, second_period} {
+    ledger_.provide(2);
+  }
+  void open(std::uint32_t lane, std::uint64_t batch = 0) { ledger_.open(lane, &plan_, {0, 0, batch}); }
+  void run(std::uint64_t ticks) {
+    for (const std::uint64_t end = tick_ + ticks; tick_ < end; ++tick_) {
+      for (std::uint32_t lane = 0; lane < 2; ++lane) {
+        if (held_[lane].empty() || tick_ % periods_[lane] != lane * periods_[lane] / 2) continue;
+        ledger_.ack(lane, held_[lane].front());
+        held_[lane].pop_front();
+      }
+      for (int round = 0; round < 2; ++round) {
+        std::vector<std::uint32_t> freed;
+        ledger_.take_freed(freed);
+        for (const std::uint32_t lane : order_.lanes(0)) {
+          const auto fill = ledger_.take_fill(lane);
+          if (!fill) continue;
+          order_.count(lane, 8);
+          ledger_.filled(fill->slot);
+          break;
+        }
+        std::vector<Ledger::Order> grants;
+        ledger_.take_grants(grants);
+        for (const Ledger::Order& grant : grants) held_[grant.lane].push_back(grant.slot);
+      }
+      ledger_.check();
+    }
+  }
+  [[nodiscard]] const Ledger& ledger() const { return ledger_; }
+
+ private:
+  const std::array<std::uint64_t, 2> periods_;
+  const sampler::EpochPlan plan_{80'000, 8, 1, LastBatch::kShort};
+  Ledger ledger_{{.lanes = 2, .max_leases = 3, .prefetch = 4, .max_lag = 4}};
+  FillOrder order_{ledger_, {.epoch_rows = 80'000}};
+  std::array<std::deque<std::uint32_t>, 2> held_;
+  std::uint64_t tick_ = 0;
+};
+
+TEST(Ledger, CountsAnOvertakingOnce) {
+  Race race(20, 7);
+  race.open(0);
+  race.run(1000);
+  race.open(1);
+  race.run(2000);
+  EXPECT_GT(race.ledger().position(1), race.ledger().position(0));
+  EXPECT_GT(race.ledger().lag(0, 1000), 20U);
+  EXPECT_EQ(race.ledger().detachments(), 2U) << "one of the late start, one of the client that was overtaken";
+}
+
+TEST(Ledger, CountsAClientThatStaysNearMaxLagOnce) {
+  Race race(20, 20);
+  race.open(0, 8);
+  race.run(1);
+  race.open(1, 3);
+  race.run(3000);
+  EXPECT_EQ(race.ledger().lag(1, 1000), 5U);
+  EXPECT_EQ(race.ledger().detachments(), 1U);
+}
+
+}  // namespace
+}  // namespace headrace::server::publish
