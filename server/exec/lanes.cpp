@@ -192,25 +192,10 @@ bool Lanes::take_acks() {
   return taken_any;
 }
 
-void Lanes::report_detachment() {
-  if (detachment_announced_ ||
-      std::exchange(detachments_seen_, ledger_.detachments()) == ledger_.detachments())
-    return;
-  const auto last = hindmost();
-  if (!last || std::exchange(lanes_[*last].reported_late, false)) return;
-  detachment_announced_ = true;
-  log::warn(
-      "stream `{}`: client `{}` is more than {} batches (max_lag) behind another; it now has slots of its "
-      "own, whose rows come from the window (sharing.window) as far as it has them. Later detachments of "
-      "this stream's clients are only counted: `detachments` in `headrace stats`",
-      info_.name, lanes_[*last].client, options_.ledger.max_lag);
-}
-
 bool Lanes::write_grants(std::uint64_t now_ns) {
   orders_.clear();
   if (draining_ || (supply_.builds_once() && expects_client()) || !try_open_gate(now_ns)) return false;
   ledger_.take_grants(orders_);
-  report_detachment();
   for (const auto& order : orders_) {
     changed(order.lane);
     Lane& lane = lanes_[order.lane];

@@ -45,7 +45,9 @@ struct Lane {
   bool asked = false;  ///< its client has asked for a batch
   bool fenced = false;
   bool failure_announced = false, wait_announced = false;
-  bool reported_late = false;  ///< and has not been detached since
+  bool reported_late = false;  ///< and has not caught up since
+  bool detachment_announced = false;
+  std::uint64_t detached_since_ns = 0;  ///< 0: it is within max_lag
 };
 
 /// For messages.
@@ -101,6 +103,9 @@ class Lanes {
   bool take_acks();
   /// Writes the grants that are due. False: there were none.
   bool write_grants(std::uint64_t now_ns);
+  /// Warns of clients that have been beyond max_lag for some seconds, once for each, except for those that
+  /// began there, which report_late() has logged. To be called several times a second.
+  void report_detachments(std::uint64_t now_ns);
   /// Decides which client yields the workers to another one. To be called after acks and grants.
   void update_order(std::uint64_t now_ns);
   /// Tells each client once that it gets no further batches. Only once, because it takes a system call and
@@ -158,8 +163,7 @@ class Lanes {
   /// Logs by how many batches a new client begins behind the foremost one, if by more than max_lag. Returns
   /// wire::OpenReply::batches_behind.
   std::uint32_t report_late(Lane& late, const wire::OpenRequest& request) const;
-  /// Logs the first detachment of a client that has not begun far behind, which report_late() has logged.
-  void report_detachment();
+  void announce_detachment(const Lane& lane) const;
   void count_missing_ranks();
   bool free_slots();  ///< false: there was none to free
   void move_in_window(std::uint32_t lane) const;
@@ -180,8 +184,8 @@ class Lanes {
   std::uint32_t open_ = 0, attached_ = 0;    ///< lanes
   std::uint64_t changed_ = 0, to_wake_ = 0;  ///< one bit per lane
   std::uint64_t first_ask_ns_ = 0;           ///< 0: none of this stream's clients has called next()
-  std::uint64_t leases_reclaimed_ = 0, missing_ranks_ = 0, granted_ = 0, detachments_seen_ = 0;
-  bool draining_ = false, detachment_announced_ = false;
+  std::uint64_t leases_reclaimed_ = 0, missing_ranks_ = 0, granted_ = 0;
+  bool draining_ = false;
   // reused, to save allocations per batch
   std::vector<publish::Ledger::Order> orders_;
   std::vector<std::uint32_t> freed_;

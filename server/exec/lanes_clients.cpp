@@ -9,6 +9,12 @@
 #include "server/log/log.h"
 
 namespace headrace::server::exec {
+namespace {
+
+/// A client that stays beyond max_lag for this long is worth a warning; brief stalls are not.
+constexpr std::uint64_t kWorthAWarningNs = 5'000'000'000;
+
+}  // namespace
 
 std::optional<std::uint32_t> Lanes::foremost(const publish::Group* except) const {
   std::optional<std::uint32_t> found;
@@ -207,6 +213,43 @@ std::uint32_t Lanes::report_late(Lane& late, const wire::OpenRequest& request) c
                            samples, kept, made),
            chose ? "" : "; to skip them, attach with Loader(join=\"now\")");
   return chose ? 0 : lag;
+}
+
+void Lanes::report_detachments(std::uint64_t now_ns) {
+  for (std::uint32_t index = 0; index < lanes_.size(); ++index) {
+    Lane& lane = lanes_[index];
+    if (!lane.attached || lane.sink) continue;
+    if (!ledger_.is_detached(index)) {
+      lane.detached_since_ns = 0;
+      lane.reported_late = false;
+      continue;
+    }
+    if (lane.detached_since_ns == 0) lane.detached_since_ns = now_ns;
+    if (now_ns - lane.detached_since_ns < kWorthAWarningNs || lane.reported_late) continue;
+    if (!std::exchange(lane.detachment_announced, true)) announce_detachment(lane);
+  }
+}
+
+void Lanes::announce_detachment(const Lane& lane) const {
+  std::string distance, ahead;
+  for (const ClientStatus& client : status_.clients()) {
+    if (client.lag == 0 && ahead.empty()) ahead = client.client;
+    if (client.client != lane.client || client.group != lane.group_name) continue;
+    distance =
+        fmt::format("{}{} batches{}", client.lag >= ClientStatus::kMostLag ? "at least " : "", client.lag,
+                    client.lag_seconds ? fmt::format(" ({:.1f} s)", *client.lag_seconds) : "");
+  }
+  const RowWindow* const window = maker_.window();
+  log::warn(
+      "stream `{}`: client `{}` is {} behind `{}`, and has been more than {} (max_lag) behind for {} s. It "
+      "gets batches of its own: {}. To share again, let the clients ahead wait for it (sharing.on_lag: "
+      "wait){}, or attach it again with Loader(join=\"now\"), which skips samples. This is logged once for "
+      "each client",
+      info_.name, lane.client, distance, ahead, options_.ledger.max_lag, kWorthAWarningNs / 1'000'000'000,
+      window == nullptr
+          ? fmt::format("the samples between them are {} again", maker_.keeps_decoded() ? "made" : "decoded")
+          : "samples that the window (sharing.window) no longer has are decoded again",
+      window == nullptr ? "" : ", raise sharing.window");
 }
 
 Result<std::uint32_t> Lanes::open_sink() {

@@ -149,6 +149,7 @@ void Stream::drain() {
 
 void Stream::beat(std::uint64_t now_ns, std::uint64_t grace_ns) {
   ring_->beat();
+  if (!failed()) lanes_.report_detachments(now_ns);
   if (now_ns > grace_ns) lanes_.forget_groups(now_ns - grace_ns);
 }
 

@@ -93,6 +93,10 @@ class Ledger {
   void set_end(const Position& end) { end_ = end; }
 
   [[nodiscard]] bool is_open(std::uint32_t lane) const { return lanes_[lane].plan != nullptr; }
+  /// Whether an open lane that is not fenced is limited to its reserve because it is beyond `max_lag`.
+  [[nodiscard]] bool is_detached(std::uint32_t lane) const {
+    return is_open(lane) && !is_fenced(lane) && options_.broadcast && falls_behind(lane);
+  }
   [[nodiscard]] bool is_fenced(std::uint32_t lane) const { return lanes_[lane].fenced; }
   [[nodiscard]] Cursor next(std::uint32_t lane) const { return lanes_[lane].next; }
   /// The position of `next`. The lane must be open.
