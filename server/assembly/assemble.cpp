@@ -325,25 +325,32 @@ std::uint64_t bytes_beside_rings(const Assembly& assembly) {
 
 Result<void> check_memory(const Assembly& assembly, std::uint64_t rings,
                           const ring::MemoryHeadroom& headroom) {
-  const std::uint64_t caches = cache_bytes(assembly) + window_bytes(assembly);
   if (rings + bytes_beside_rings(assembly) <= headroom.bytes) return {};
   if (rings > headroom.bytes)
     return fail(ErrorCode::kNotEnoughMemory,
                 fmt::format("the rings need {} with one client each, {} are available ({}): lower "
                             "batch_size, ring.prefetch or ring.max_leases",
                             human_bytes(rings), human_bytes(headroom.bytes), headroom.limited_by));
-  std::vector<std::string> lower;
+  std::vector<std::string> lower, parts;
+  const auto part = [&](const char* what, std::uint64_t bytes) {
+    if (bytes > 0) parts.push_back(fmt::format("{} {}", what, human_bytes(bytes)));
+  };
+  part("caches", cache_bytes(assembly));
+  part("windows", window_bytes(assembly));
+  part("reading ahead", assembly.read_ahead_bytes);
+  part("tables, tiles and feeds", assembly.other_bytes);
   for (const CacheUse& use : assembly.caches.memory) lower.push_back(use.arena->name());
-  if (window_bytes(assembly) > 0) lower.emplace_back("sharing.window of the streams");
+  for (const SharingGroup& group : assembly.sharing)
+    if (group.window)
+      lower.push_back(fmt::format("sharing.window of stream{} `{}` ({})",
+                                  group.streams.size() == 1 ? "" : "s", fmt::join(group.streams, "`, `"),
+                                  human_bytes(group.window->budget())));
   if (assembly.read_ahead_bytes > 0) lower.emplace_back("io.memory of the sources that are read ahead");
-  return fail(
-      ErrorCode::kNotEnoughMemory,
-      fmt::format(
-          "caches and windows may take {}, reading ahead {}, tables, tiles and feeds {}; {} are available "
-          "beside the rings ({}): lower {}",
-          human_bytes(caches), human_bytes(assembly.read_ahead_bytes), human_bytes(assembly.other_bytes),
-          human_bytes(headroom.bytes - std::min(rings, headroom.bytes)), headroom.limited_by,
-          fmt::join(lower, "; ")));
+  return fail(ErrorCode::kNotEnoughMemory,
+              fmt::format("{} may be needed beside the rings ({}), and {} are available ({}): lower {}",
+                          human_bytes(bytes_beside_rings(assembly)), fmt::join(parts, ", "),
+                          human_bytes(headroom.bytes - std::min(rings, headroom.bytes)), headroom.limited_by,
+                          fmt::join(lower, "; ")));
 }
 
 std::string short_of_memory(const Assembly& assembly, const ring::MemoryHeadroom& headroom) {

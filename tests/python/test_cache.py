@@ -135,7 +135,12 @@ def test_check_counts_the_caches_and_says_how_far_they_reach(image_folder: Path,
 
     done = check(source.replace("cache: {decoded: 1MB}", "io: {memory: 30TB}") + STREAM, tmp_path)
     assert done.returncode == 3
-    assert "reading ahead 30.00 TB" in done.stderr
+    assert "30.00 TB may be needed beside the rings (" in done.stderr and "reading ahead 30.00 TB" in done.stderr
+
+    done = check(source.replace(", cache: {decoded: 1MB}", "") + STREAM.replace("source: images,", "source: images, sharing: {window: 5TB},"), tmp_path)
+    assert done.returncode == 3
+    assert "5.00 TB may be needed beside the rings (windows 5.00 TB" in done.stderr and "lower sharing.window of stream `train` (5.00 TB)" in done.stderr
+    assert " 0 B" not in done.stderr
 
 
 def test_the_size_of_a_cache_counts_a_repeated_sample_once(start_server: ServerFactory, basic_config: dict[str, Any]) -> None:

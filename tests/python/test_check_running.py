@@ -50,7 +50,7 @@ def test_a_configuration_that_the_machine_cannot_hold_is_no_reload(start_server:
     path = successor(server, tmp_path, sources=cached(image_folder, "60TB"))
     done = run("check", path)
     assert done.returncode == 3 and "ok: " not in done.stdout
-    assert "NOT_ENOUGH_MEMORY: caches and windows may take 60.00 TB" in done.stderr and "without the running server" in done.stderr
+    assert "NOT_ENOUGH_MEMORY: 60.00 TB may be needed beside the rings (caches 60.00 TB" in done.stderr and "without the running server" in done.stderr
     diagnosis = rows(path)
     assert diagnosis["memory needed"]["result"] == "fail" and "60.00 TB" in diagnosis["memory needed"]["found"]
 

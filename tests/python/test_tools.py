@@ -342,7 +342,7 @@ def test_a_start_that_fails_for_lack_of_memory_warns_of_nothing_else(config: dic
     config["sources"]["images"]["cache"] = {"decoded": "60TB"}
     config["streams"]["train"]["transforms"] = [{"resize": {"size": [32, 32]}}, "random_horizontal_flip"]
     done = run("serve", served(tmp_path, config))
-    assert done.returncode == 3 and "NOT_ENOUGH_MEMORY: caches and windows may take 60.00 TB" in done.stderr
+    assert done.returncode == 3 and "NOT_ENOUGH_MEMORY: 60.00 TB may be needed beside the rings (caches 60.00 TB" in done.stderr
     assert "further clients would be refused" not in done.stderr
 
 

@@ -243,7 +243,7 @@ TEST_F(CachedServer, RefusesBudgetsThatHoldNoSampleOrThatNoMachineHas) {
   const auto large = start(", cache: { decoded: 1TB }");
   ASSERT_FALSE(large);
   EXPECT_EQ(large.error().code, ErrorCode::kNotEnoughMemory);
-  EXPECT_THAT(large.error().message, HasSubstr("caches and windows may take 1.00 TB"));
+  EXPECT_THAT(large.error().message, HasSubstr("1.00 TB may be needed beside the rings (caches 1.00 TB"));
   EXPECT_THAT(large.error().message, ::testing::EndsWith(": lower source `photos`, cache.decoded"));
 }
 
