@@ -125,7 +125,7 @@ Finding finding(const std::string& name, const json& now, const json& before, do
                         percent(busy), make_more_ahead(reads))};
   }
   if (blocked >= kBlocked)
-    return {Severity::kFine, fmt::format("The bottleneck is trainer `{}`: the server waited for it {} {}.",
+    return {Severity::kFine, fmt::format("Data is no bottleneck: the server waited for trainer `{}` {} {}.",
                                          slowest(stream), percent(blocked), when)};
   return {Severity::kFine, fmt::format("Server and trainers keep pace: no trainer waited more than {} {}.",
                                        percent(waited), when)};

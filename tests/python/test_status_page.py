@@ -74,7 +74,7 @@ def test_the_finding_names_the_slow_trainer(start_server: ServerFactory, config:
     assert said(server) == "No trainer is attached."
     with Child(SLOW, server.address) as slow:
         slow.receive(30)
-        wait_until(lambda: "The bottleneck is trainer `slow`: the server waited for it" in said(server), "the slow trainer's sentence")
+        wait_until(lambda: "Data is no bottleneck: the server waited for trainer `slow`" in said(server), "the slow trainer's sentence")
         stream = status(server)["streams"]["train"]
         assert 0.5 <= stream["blocked"] <= 1 and stream["sharing_factor"] > 0
         (client,) = stream["clients"]
@@ -333,7 +333,7 @@ def test_the_page_in_a_browser(start_server: ServerFactory, config: dict[str, An
     with Child(SLOW, server.address) as slow, browser(*size, dark=shape == "phone") as driver:
         slow.receive(30)
         driver.get(server.metrics_url + "/#images")
-        wait_until(lambda: "The bottleneck is trainer slow" in text_of(driver), "the sentence on the page")
+        wait_until(lambda: "Data is no bottleneck: the server waited for trainer slow" in text_of(driver), "the sentence on the page")
         loaded = "return [...document.images].filter(i => i.complete && i.naturalWidth > 0).length"
         wait_until(lambda: (driver.execute_script("document.images[document.images.length - 1]?.scrollIntoView()"), driver.execute_script(loaded))[1] == 16,
                    "originals and rows of eight samples")

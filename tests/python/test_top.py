@@ -26,7 +26,7 @@ def test_top_shows_the_same_in_a_terminal(start_server: ServerFactory, config: d
     with Child(SLOW, server.address) as slow:
         slow.receive(30)
         with Terminal(30, 100, "top", "--address", server.address) as top:
-            wait_until(lambda: top.read().count(b"\x1b[H") >= 3 and b"The bottleneck is trainer `slow`" in top.seen, "three pictures of the screen")
+            wait_until(lambda: top.read().count(b"\x1b[H") >= 3 and b"Data is no bottleneck: the server waited for trainer `slow`" in top.seen, "three pictures of the screen")
             top.process.send_signal(signal.SIGINT)
             assert top.process.wait(10) == 0
             assert top.read().startswith(b"\x1b[?1049h") and top.seen.endswith(b"\x1b[?1049l"), "the terminal is as it was"

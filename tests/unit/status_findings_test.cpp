@@ -56,7 +56,7 @@ std::string said(const json& now, const json& before = json::object(), double se
 TEST(Findings, ATrainerThatTheServerWaitsForIsTheBottleneck) {
   const json now = stats(json::array({client("quick", 2), client("slow", 0.5, 12)}), 55);
   EXPECT_EQ(said(now, stats(json::array({client("quick", 1), client("slow", 0)}), 5)),
-            "The bottleneck is trainer `slow`: the server waited for it 83% of the last minute.");
+            "Data is no bottleneck: the server waited for trainer `slow` 83% of the last minute.");
 }
 
 TEST(Findings, BusyWorkersAreTheBottleneckWithWhatTheyDoMost) {
