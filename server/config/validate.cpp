@@ -349,6 +349,7 @@ void check(Document& document, const Pointer& at, const json& asked, const json&
     const bool secret = node.value("x-secret", false);
     std::string hint = node.value("x-hint", "");
     if (hint.empty() && value.is_string()) hint = counterpart(torchvision_words(), value.get<std::string>());
+    if (value == 0 && expected(choices).starts_with("a size")) hint = "write 0B";
     document.wrong(at,
                    fmt::format("{} is not {}{}{}", secret ? "what is there (it is not shown)" : shown(value),
                                expected(choices), hint.empty() ? "" : "; ", hint),

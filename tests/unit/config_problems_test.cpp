@@ -167,6 +167,8 @@ std::vector<Wrong> cases() {
       {"SizeOfManyDigits", images("    sharing: {window: 99999999999999999999GB}\n"),
        "x.yaml:6:23: streams.t.sharing.window: \"99999999999999999999GB\" is too large: the limit is 9007 "
        "TB"},
+      {"SizeOfZeroWithoutUnit", images("    sharing: {window: 0}\n"),
+       "x.yaml:6:23: streams.t.sharing.window: 0 is not a size such as 512MB, 8GiB or 1.5 TB; write 0B"},
       {"DurationOfManyDigits", kNothing + ok + "server: {group_grace: 99999999999999999999s}\n",
        "x.yaml:3:23: server.group_grace: \"99999999999999999999s\" is longer than a year, which is 8760h"},
       {"CacheOfWhatIsInMemory",
