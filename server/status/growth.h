@@ -32,9 +32,9 @@ inline const nlohmann::json& client_in(const nlohmann::json& stream, const std::
   return none;
 }
 
-/// How many trainers each decoded sample served; null before one was decoded.
+/// How many trainers each decoded sample served; null before one was decoded and one granted.
 inline nlohmann::json sharing_factor(double granted, double decoded) {
-  return decoded > 0 ? nlohmann::json(granted / decoded) : nlohmann::json();
+  return decoded > 0 && granted > 0 ? nlohmann::json(granted / decoded) : nlohmann::json();
 }
 
 /// The workers' time by stage ("read", "decode", "transform"): fractions of their sum, or zeros.

@@ -106,12 +106,12 @@ void add_stream(std::vector<std::string>& lines, const std::string& name, const 
       number(stream, "samples_per_second")));
   const json& stages = stream.at("stages");
   const json& slots = stream.at("slots");
-  add_wrapped(
-      lines,
-      fmt::format("worker utilization {} (read {}, decode {}, transform {}){}", percent(stream.at("busy")),
-                  percent(stages.at("read")), percent(stages.at("decode")), percent(stages.at("transform")),
-                  factor.is_number() ? fmt::format(", sharing factor {:.2f}", factor.get<double>()) : ""),
-      width);
+  add_wrapped(lines,
+              fmt::format("worker utilization {} (read {}, decode {}, transform {}), sharing factor {}",
+                          percent(stream.at("busy")), percent(stages.at("read")),
+                          percent(stages.at("decode")), percent(stages.at("transform")),
+                          factor.is_number() ? fmt::format("{:.2f}", factor.get<double>()) : "-"),
+              width);
   add_wrapped(lines,
               fmt::format("ring {}: {} ready, {} leased, {} filling",
                           human_bytes(stream.at("ring_bytes").get<std::uint64_t>()),

@@ -247,6 +247,9 @@ TEST(Report, StreamsThatShareRowsHaveOneSharingFactor) {
   EXPECT_EQ(made["streams"]["train"]["sharing_factor"], 2.0);
   EXPECT_EQ(made["streams"]["other"]["sharing_factor"], 2.0);
   EXPECT_EQ(made["streams"]["alone"]["sharing_factor"], 0.9);
+  streams["alone"]["granted"] = 0;
+  const json unused = report(now, 60 * kSecond, entries({{0, json::object()}}));
+  EXPECT_TRUE(unused["streams"]["alone"]["sharing_factor"].is_null()) << "decoded ahead, and nothing granted";
 }
 
 TEST(History, KeepsAnEntryThatIsAMinuteOldAndYoungerOnes) {
