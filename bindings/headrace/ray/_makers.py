@@ -101,11 +101,11 @@ class Makers:
             for order in self._waiting:
                 self._bridge.failed(order.id, "", "no node makes rows now")
             self._waiting.clear()
-        while self._waiting and (member := best(self._others(self._again.get(self._waiting[-1].id)))) is not None:
+        while self._waiting and (member := best(self._others(self._again.get(self._waiting[-1].id)) or self._members)) is not None:
             self._submit(self._waiting.pop(), member)
 
     def _others(self, than: Member | None) -> list[Member]:
-        return [each for each in self._members if each is not than] or self._members
+        return [each for each in self._members if each is not than]
 
     def _submit(self, order: Order, member: Member) -> None:
         self._next += 1  # not the order's id, which another server may use again
@@ -181,7 +181,7 @@ class Makers:
         order, member, why = task.order, task.member, reason(error)
         if wanted and self._tasks[order.id] is task:  # no second maker has it
             del self._tasks[order.id]
-            if order.id not in self._again and not isinstance(error, NotRead):
+            if order.id not in self._again and self._others(member) and not isinstance(error, NotRead):
                 self._give_again(task)
             elif order not in self._waiting:
                 self._counts["failed"] += 1
@@ -226,8 +226,9 @@ class Makers:
             self._wanted += self._demand.change(self._wanted, least, most, busy, seconds_of_an_order(self._members))
         for member in [each for each in self._members if each.leaving and not each.busy]:
             self._dismiss(member)
-        for task in [each for each in self._tasks.values() if each.order.id not in self._again and each.member.is_late(each.key)]:
-            self._give_again(task)
+        for task in self._tasks.values():
+            if task.order.id not in self._again and task.member.is_late(task.key) and self._others(task.member):
+                self._give_again(task)
         self._give()
         for member in list(self._members):
             if member in self._members and (why := member.hangs()):  # the exclusion of another one may have dismissed it
