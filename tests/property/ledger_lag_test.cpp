@@ -13,7 +13,8 @@
 namespace headrace::server::publish {
 namespace {
 
-/// Two clients that release a batch every so many ticks, in turn, and a worker that makes two in each tick.
+/// Simulates two clients and a worker. In each tick the worker makes two batches. Each client releases a
+/// batch after its own number of ticks.
 class Race {
  public:
   Race(std::uint64_t first_period, std::uint64_t second_period) : periods_{first_period, second_period} {

@@ -140,7 +140,7 @@ def start(
 
     config     the YAML file of `headrace serve`, or its content as a dict with absolute paths
     trainers   node ids, or the name of a resource that the trainers' nodes have; None: the node of the caller
-    makers     the least and the most makers for each server. One more starts while trainers wait; one fewer runs while rings are full
+    makers     the least and the most makers for each server. More start while trainers wait; one ends when the rings are full
     resources  what a maker needs besides CPUs, such as {"decode": 1}: only nodes with these have makers, which may be the trainers' own. None: all
                nodes except the trainers'
     threads    the CPUs and threads of each maker

@@ -33,8 +33,8 @@ struct MakerOptions {
   /// true, the call fails with kTimeout: after the rows in progress, or in open() after the reads of remote
   /// sources are canceled. Python checks for signals here.
   std::function<bool()> interrupt = {};
-  /// What describe_source() of a Maker in another process returned: this Maker then opens no data, and only
-  /// rows_of() makes rows. Empty: it reads the configured source.
+  /// The result of describe_source() from a Maker in another process. With it this Maker opens no data, and
+  /// makes rows only by rows_of(). Empty: it reads the configured source.
   std::string source = {};
   /// False: no samples are kept in memory, whatever the configuration says.
   bool caches = true;
@@ -75,8 +75,9 @@ class [[gnu::visibility("default")]] Maker {
   /// samples, a Maker there, opened with MakerOptions::source, makes the rows. Its fingerprint is this one's
   /// if configuration and version are the same.
   ///
-  /// What the other Maker has to know about the source. kInvalidArgument: rows of this stream need more than
-  /// their own samples (`mix`), or differ in size (ragged fields).
+  /// Describes the source for MakerOptions::source of the other Maker. kInvalidArgument: the stream mixes
+  /// rows
+  /// (`mix`), or has ragged fields.
   [[nodiscard]] Result<std::string> describe_source() const;
   /// The samples of rows first to first + count - 1 of an epoch, as the source stores them. Errors: those of
   /// rows(), except those of bad samples.

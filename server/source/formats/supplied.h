@@ -14,7 +14,7 @@
 
 namespace headrace::server::source {
 
-/// What a Supplied source has to know about the source that is read elsewhere, and about its sampler.
+/// Describes the source that the other process reads, and its sampler.
 struct SuppliedAbout {
   std::uint64_t positions = 0;  ///< in an epoch
   std::vector<SourceField> fields;
