@@ -79,6 +79,14 @@ void FillOrder::forget(std::uint32_t lane) {
   waiting_ = awaited_ = 0;  // decided anew at the next check
 }
 
+void FillOrder::pause() {
+  if (std::exchange(seen_ns_, 0) == 0) return;
+  checked_ns_ = starved_ = 0;
+  made_ = any_empty_ = 0;
+  empty_ = {};
+  for (Speed& speed : speeds_) speed.row.reset();
+}
+
 void FillOrder::update(std::uint64_t now_ns, const Window& window, std::uint64_t starved) {
   if (!lets_yield()) return;
   const double since = seen_ns_ == 0 ? 0 : static_cast<double>(now_ns - seen_ns_) * 1e-9;
@@ -125,7 +133,8 @@ void FillOrder::measure(double seconds) {
     const double empty = std::exchange(empty_[lane], 0);
     if (!ledger_.is_open(lane)) continue;
     const std::uint64_t now = row(lane);
-    if (!speed.row || now < *speed.row) speed = {.row = now};
+    if (speed.row && now < *speed.row) speed = {};
+    if (!speed.row) speed.row = now;
     const double busy = std::max(0.0, seconds - empty);
     const double fade = std::pow(kFade, busy / seconds);
     speed.rows = fade * speed.rows + static_cast<double>(now - *speed.row);

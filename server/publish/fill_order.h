@@ -52,8 +52,9 @@ class FillOrder {
   std::span<const std::uint32_t> lanes(std::uint64_t kept);
   /// Whether a client may have to wait for one behind; else update() has no effect.
   [[nodiscard]] bool lets_yield() const { return options_.patience_ns > 0; }
-  /// Forgets what is being measured: there are not two lanes.
-  void pause() { seen_ns_ = checked_ns_ = starved_ = 0; }
+  /// While fewer than two lanes are open nothing is measured: what one client received then would look like
+  /// the speed of the first moment in which there are two.
+  void pause();
   /// Ten times a second decides who yields. To be called after acks were taken and grants written. `starved`:
   /// lanes, one bit each, whose client lacks a batch.
   void update(std::uint64_t now_ns, const Window& window, std::uint64_t starved);
@@ -61,7 +62,7 @@ class FillOrder {
   void forget(std::uint32_t lane);
   /// Counts a batch that workers begin to make for this lane.
   void count(std::uint32_t lane, std::uint64_t rows) {
-    made_ += static_cast<double>(rows);
+    if (seen_ns_ != 0) made_ += static_cast<double>(rows);
     batch_rows_ = std::max(batch_rows_, rows);
     last_fill_[lane] = ++fills_;
     kept_fills_ = (kept_ & std::uint64_t{1} << lane) != 0 ? kept_fills_ + 1 : 0;

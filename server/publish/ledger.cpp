@@ -182,6 +182,7 @@ std::optional<Ledger::Fill> Ledger::take_fill(std::uint32_t index) {
 
 std::optional<Cursor> Ledger::first_missing(std::uint32_t index) const {
   const Lane& lane = lanes_[index];
+  if (lane.pending + lane.leased >= quota()) return std::nullopt;
   Cursor cursor = lane.next;
   for (std::uint32_t i = lane.leased; i < quota(); ++i, cursor = advance(*lane.plan, cursor))
     if (!holds(key_of(index, cursor))) return cursor;

@@ -34,7 +34,6 @@ struct Job {
 struct Scenario {
   std::array<Job, 2> jobs;
   std::uint64_t batches = 0, decode = 0, window = 0;  // of an epoch; ns for a batch and worker; batches
-  std::uint32_t workers = 1;                          // that make one batch together, as the engine's do
 };
 
 struct Outcome {
@@ -51,8 +50,7 @@ class Simulation {
       : scenario_(scenario),
         plan_(scenario.batches * kBatch, kBatch, 1, LastBatch::kShort),
         ledger_({.lanes = 2, .max_leases = 3, .prefetch = 4, .max_lag = 4, .detach = detach}),
-        order_(ledger_, {.epoch_rows = scenario.batches * kBatch, .patience_ns = patience}),
-        workers_(scenario.workers) {
+        order_(ledger_, {.epoch_rows = scenario.batches * kBatch, .patience_ns = patience}) {
     ledger_.provide(2);
   }
 
@@ -80,12 +78,10 @@ class Simulation {
   bool advance_all() {
     bool changed = false;
     for (std::uint32_t lane = 0; lane < 2; ++lane) changed |= advance_client(lane);
-    for (Worker& worker : workers_) changed |= end_fill(worker);
+    changed |= end_fill();
     drop_passed();
     grant();
-    for (Worker& worker : workers_)
-      if (!worker.busy) changed |= start_fill(worker);
-    return changed;
+    return (!worker_.busy && start_fill()) || changed;
   }
 
   bool advance_client(std::uint32_t lane) {
@@ -133,7 +129,10 @@ class Simulation {
     std::uint64_t starved = 0;
     for (std::uint32_t lane = 0; lane < 2; ++lane)
       if (const Client& it = clients_[lane]; it.open && !it.busy && it.granted.empty()) starved |= 1U << lane;
-    order_.update(now_, {window_.size() * kBatch, (scenario_.window - window_.size()) * kBatch}, starved);
+    if (clients_[0].open && clients_[1].open)
+      order_.update(now_, {window_.size() * kBatch, (scenario_.window - window_.size()) * kBatch}, starved);
+    else
+      order_.pause();
     ledger_.favor(order_.awaited());
     outcome_.waited |= order_.waiting() != 0;
   }
@@ -143,7 +142,7 @@ class Simulation {
     ledger_.take_freed(freed);
   }
 
-  bool start_fill(Worker& worker) {
+  bool start_fill() {
     std::uint64_t kept_lanes = 0;
     for (std::uint32_t lane = 0; lane < 2; ++lane)
       if (const auto missing = ledger_.is_open(lane) ? ledger_.first_missing(lane) : std::nullopt)
@@ -159,25 +158,25 @@ class Simulation {
       const std::uint32_t other = 1 - lane;
       const bool needed =
           (ledger_.served_by(*fill) >> other & 1) == 0 && ledger_.is_open(other) && next(other) <= batch;
-      worker = {.busy = true,
-                .keep = needed && !kept,
-                .until = now_ + (kept ? scenario_.decode / 50 : scenario_.decode),
-                .batch = batch,
-                .slot = fill->slot};
+      worker_ = {.busy = true,
+                 .keep = needed && !kept,
+                 .until = now_ + (kept ? scenario_.decode / 50 : scenario_.decode),
+                 .batch = batch,
+                 .slot = fill->slot};
       outcome_.decoded += kept ? 0 : 1;
       return true;
     }
     return false;
   }
 
-  bool end_fill(Worker& worker) {
-    if (!worker.busy || now_ < worker.until) return false;
-    ledger_.filled(worker.slot);
-    if (worker.keep && scenario_.window > 0) {
-      window_.insert(worker.batch);
+  bool end_fill() {
+    if (!worker_.busy || now_ < worker_.until) return false;
+    ledger_.filled(worker_.slot);
+    if (worker_.keep && scenario_.window > 0) {
+      window_.insert(worker_.batch);
       if (window_.size() > scenario_.window) window_.erase(std::prev(window_.end()));  // needed last
     }
-    worker.busy = false;
+    worker_.busy = false;
     settle();
     return true;
   }
@@ -195,8 +194,7 @@ class Simulation {
 
   [[nodiscard]] std::uint64_t next_event() {
     std::uint64_t then = now_ + 100 * kMs;  // the rule is applied again
-    for (const Worker& worker : workers_)
-      if (worker.busy) then = std::min(then, worker.until);
+    if (worker_.busy) then = std::min(then, worker_.until);
     for (std::uint32_t lane = 0; lane < 2; ++lane) {
       const Client& client = clients_[lane];
       if (client.busy) then = std::min(then, client.until);
@@ -209,7 +207,7 @@ class Simulation {
   sampler::EpochPlan plan_;
   Ledger ledger_;
   FillOrder order_;
-  std::vector<Worker> workers_;
+  Worker worker_;
   std::array<Client, 2> clients_;
   std::set<std::uint64_t> window_;
   std::uint64_t now_ = 1, fills_ = 0;
@@ -224,7 +222,7 @@ class Scenarios {
     Scenario out;
     out.batches = 1000 + random_() % 2000;
     out.decode = between(5, 20);
-    const std::uint64_t epoch = out.batches * out.decode / out.workers;  // if decoding is the bottleneck
+    const std::uint64_t epoch = out.batches * out.decode;  // if decoding is the bottleneck
     for (Job& job : out.jobs) {
       job.step = between(1, 30);
       if (random_() % 3 == 0) job.stall_at = random_() % out.batches, job.stall = fraction(epoch / 10);
@@ -267,9 +265,8 @@ TEST(FillOrder, IsRarelyAboveTheBetterOfWaitingAndNot) {
     all_detach += static_cast<double>(detach.total());
     all_rule += static_cast<double>(rule.total());
   }
-  // Not everything can be foreseen: of 2,400 scenarios (seeds 1 to 6), one is above 1.05.
-  EXPECT_LE(over, kScenarios / 200);
-  EXPECT_LE(worst, 1.15);
+  // Not everything can be foreseen: tests/bench/README.md has other seeds.
+  EXPECT_LE(worst, 1.05);
   EXPECT_LT(all_rule, all_detach);
   std::printf("worst %.3f, %d above 1.05; all together %.3f of never waiting\n", worst, over,
               all_rule / all_detach);
@@ -296,6 +293,45 @@ TEST(FillOrder, NobodyStarvesWhereDecodingIsTheBottleneck) {
     // Also for a client that was overtaken, and so waits for batches that are ready behind a missing one.
     EXPECT_LE(Simulation(scenario, 0).run().longest_gap, 12 * scenario.decode) << "scenario " << i;
   }
+}
+
+// What one client received while it was alone must not look like the speed of the workers.
+TEST(FillOrder, AClientYieldsSoonAfterAnotherOneJoins) {
+  constexpr std::uint64_t kBatches = 50'000, kAlone = 20'000;
+  const sampler::EpochPlan plan(kBatches * kBatch, kBatch, 1, LastBatch::kShort);
+  Ledger ledger({.lanes = 2, .max_leases = 3, .prefetch = 4, .max_lag = 4});
+  ledger.provide(2);
+  ledger.open(0, &plan, {});
+  FillOrder order(ledger, {.epoch_rows = kBatches * kBatch, .patience_ns = kHour});
+  std::uint64_t ms = 0;
+  const auto run = [&](std::uint64_t until, std::uint64_t decode) {
+    std::optional<Ledger::Fill> making;
+    for (; ms < until && order.waiting() == 0; ++ms) {
+      if (making && ms % decode == 0) {
+        ledger.filled(making->slot);
+        making.reset();
+      }
+      std::vector<Ledger::Order> grants;
+      ledger.take_grants(grants);
+      for (const Ledger::Order& grant : grants) ledger.ack(grant.lane, grant.slot);
+      std::vector<std::uint32_t> freed;
+      ledger.take_freed(freed);
+      if (ledger.is_open(1))
+        order.update(ms * kMs, {}, 3);
+      else
+        order.pause();
+      for (const std::uint32_t lane : order.lanes(0)) {
+        if (making || !(making = ledger.take_fill(lane))) continue;
+        order.count(lane, kBatch);
+        break;
+      }
+    }
+  };
+  run(kAlone, 10);
+  ledger.open(1, &plan, {});
+  run(kAlone + 10'000, 10);
+  EXPECT_EQ(order.waiting(), 1U);
+  EXPECT_LE(ms, kAlone + 1500) << "ms";
 }
 
 TEST(FillOrder, AClientThatYieldsGoesOnUntilBothMeet) {
