@@ -10,8 +10,9 @@ namespace headrace::server::session {
 namespace {
 
 constexpr std::uint64_t kIntervalNs = 30'000'000'000;
-/// Warn above this ratio: samples decoded, to samples that the busiest job received.
-constexpr double kTooMuch = 1.5;
+/// Warn if more than this part of what the other jobs received was decoded beyond what the busiest one
+/// received.
+constexpr double kTooMuch = 0.5;
 /// Positions of the foremost job that are remembered: at four checks a second, of ten minutes or more.
 constexpr std::size_t kMostSteps = 2400;
 /// Jobs that receive less than this part of the most are idle.
@@ -99,8 +100,10 @@ std::optional<std::string> SharingWatch::check(std::uint64_t now_ns, const Figur
     });
     // Other threads count meanwhile: the sum may be older than the one before.
     const std::uint64_t decoded = figures.decoded - std::min(figures.decoded, decoded_);
+    const std::uint64_t others = interval.granted - most, beyond = decoded - std::min(decoded, most);
     const bool could_share = active >= 2 && most >= kFewest;
-    const bool wasteful = could_share && static_cast<double>(decoded) > kTooMuch * static_cast<double>(most);
+    const bool wasteful = could_share && beyond > figures.ahead &&
+                          static_cast<double>(beyond) > kTooMuch * static_cast<double>(others);
     interval.decoded = decoded;
     if (could_share) interval.again = decoded - std::min(decoded, most + (wasteful ? 0 : figures.ahead));
     total_.decoded += interval.decoded;
@@ -120,9 +123,9 @@ std::optional<std::string> SharingWatch::check(std::uint64_t now_ns, const Figur
       }
       if (can_wait_) remedies += ", set sharing.on_lag: wait";
       warning = fmt::format(
-          "{}: {} samples were decoded in {} s, but no job received more than {}, because the {} jobs are "
-          "too far apart to share rows{}{}. To share more: {}, or attach late jobs with "
-          "Loader(join=\"now\"), which skips samples",
+          "{}: samples are decoded more than once: {} in {} s, of which no client was granted more than {}, "
+          "because the {} clients are too far apart to share rows{}{}. To share more: {}, or attach late "
+          "clients with Loader(join=\"now\"), which skips samples",
           streams_, decoded, (now_ns - since_ns_) / 1'000'000'000, most, active,
           furthest->behind == 0
               ? ""

@@ -41,8 +41,8 @@ class SharingWatch {
   SharingWatch(const std::vector<std::string>& streams, bool broadcast);
 
   /// Every 30 s, compares the figures with the previous ones. Returns a warning if the same jobs stayed
-  /// attached, at least two are active, and more than 1.5 times as many samples were decoded as the busiest
-  /// job received. Warns again only after an interval without the problem.
+  /// attached, at least two are active, and of what the others received more than half was decoded beyond
+  /// what the busiest job received. Warns again only after an interval without the problem.
   std::optional<std::string> check(std::uint64_t now_ns, const Figures& figures);
 
   /// Samples of an interval of 30 s in which the same jobs, at least one, were attached.

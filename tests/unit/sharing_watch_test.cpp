@@ -58,13 +58,19 @@ TEST(SharingWatch, WarnsOnceWhenJobsAreTooFarApart) {
   ASSERT_TRUE(warning);
   EXPECT_EQ(
       *warning,
-      "stream `train`: 6000 samples were decoded in 30 s, but no job received more than 3000, because the 2 "
-      "jobs are too far apart to share rows; `late` is 80 batches behind. To share more: start the jobs "
-      "together (sharing.wait_for), set sharing.on_lag: wait, or attach late jobs with "
-      "Loader(join=\"now\"), which skips samples");
+      "stream `train`: samples are decoded more than once: 6000 in 30 s, of which no client was granted more "
+      "than 3000, because the 2 clients are too far apart to share rows; `late` is 80 batches behind. To "
+      "share more: start the jobs together (sharing.wait_for), set sharing.on_lag: wait, or attach late "
+      "clients with Loader(join=\"now\"), which skips samples");
   EXPECT_EQ(jobs.warnings(), 1);
   EXPECT_FALSE(jobs.run(60, 100)) << "it has ended";
   EXPECT_TRUE(jobs.run(60, 200)) << "and begins again";
+}
+
+TEST(SharingWatch, WarnsIfASlowJobSharesNothingWithAFastOne) {
+  TwoJobs jobs;
+  EXPECT_FALSE(jobs.run(100, 115, 45)) << "a third of the slow one's samples";
+  EXPECT_TRUE(jobs.run(100, 145, 45)) << "all of them: the sharing factor is 1.0";
 }
 
 TEST(SharingWatch, TellsWhatTheSkewOfTheLast30SecondsCost) {
