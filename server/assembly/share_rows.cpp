@@ -134,6 +134,10 @@ std::string why_apart(const Compared& one, const Compared& other) {
 std::vector<SharingGroup> share_rows(const std::vector<Sharer>& streams, std::uint64_t left) {
   const std::vector<Group> groups = group(streams);
   for (const Group& group : groups) left -= std::min(left, given_window(group).value_or(0));
+  const auto without =
+      std::count_if(groups.begin(), groups.end(), [](const Group& group) { return !given_window(group); });
+  const std::uint64_t chosen =
+      left / kPartOfMemory / static_cast<std::uint64_t>(std::max<std::ptrdiff_t>(without, 1));
   std::vector<SharingGroup> out;
   for (const Group& group : groups) {
     SharingGroup& made = out.emplace_back();
@@ -144,7 +148,7 @@ std::vector<SharingGroup> share_rows(const std::vector<Sharer>& streams, std::ui
       auto fields = fields_of(*sharer, group.transforms);
       if (!made.window) {
         const std::uint64_t positions = sharer->maker->size();
-        const std::uint64_t bytes = given_window(group).value_or(left / kPartOfMemory / groups.size());
+        const std::uint64_t bytes = given_window(group).value_or(chosen);
         made.window = std::make_shared<exec::RowWindow>(bytes, fields->row_bytes, positions,
                                                         static_cast<std::uint32_t>(group.streams.size()));
       }

@@ -132,7 +132,10 @@ bool RowWindow::has(std::uint64_t row) const {
 
 void RowWindow::erase(Rows::iterator entry) {
   // A reader that still copies the row keeps its memory.
-  if (entry->second.row.use_count() == 1) free_.push_back(std::move(entry->second.row->bytes));
+  try {
+    if (entry->second.row.use_count() == 1) free_.push_back(std::move(entry->second.row->bytes));
+  } catch (const std::bad_alloc&) {  // then its memory is not used again
+  }
   rows_.erase(entry);
   count();
 }
