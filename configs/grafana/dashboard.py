@@ -120,7 +120,7 @@ def all_panels() -> dict[str, list[stat.Panel | statetimeline.Panel | timeseries
                   {"{{stream}} read": f"sum by (stream) ({rate('headrace_source_read_bytes_total')})",
                    "{{stream}} published": f"sum by (stream) ({rate('headrace_published_bytes_total')})"}),
             lines("Memory", "Shared memory of the rings, windows of decoded rows, and caches", units.BytesSI,
-                  {"rings": f"sum(headrace_ring_bytes{{{OF_STREAM}}})", "window": f"max(headrace_window_bytes{{{OF_STREAM}}})",
+                  {"rings": f"sum(headrace_ring_bytes{{{OF_STREAM}}})", "window of {{stream}}": f"headrace_window_bytes{{{OF_STREAM}}}",
                    "caches": "sum(headrace_cache_bytes)"}),
         ],
         "Stages": [

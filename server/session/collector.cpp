@@ -101,6 +101,10 @@ std::vector<MetricFamily> Collector::Collect() const {
       "headrace_samples_shared_total",
       "Samples written into slots that were not decoded for this batch: another client or stream had them.",
       [](const auto& s) { return s.totals.shared; });
+  counter("headrace_samples_decoded_total",
+          "Samples made from what was read; granted divided by decoded, over streams that share rows, is the "
+          "sharing factor.",
+          [](const auto& s) { return s.totals.decoded(); });
   counter("headrace_samples_cached_total", "Samples written into slots from a decoded cache.",
           [](const auto& s) { return s.totals.cached; });
   counter("headrace_samples_made_elsewhere_total", "Samples written into slots that another node made.",
@@ -220,6 +224,9 @@ std::vector<MetricFamily> Collector::Collect() const {
         "Memory of the rows that are kept for others; streams that share rows report the same value: do not "
         "add them up.",
         [](const auto& s) { return s.window_bytes; });
+  gauge("headrace_window_limit_bytes",
+        "The most that it may use (sharing.window); do not add these up either.",
+        [](const auto& s) { return s.window_limit_bytes; });
   gauge("headrace_clients", "Clients attached.", [](const auto& s) { return s.clients.size(); });
   gauge("headrace_awaited_clients", "Clients that a stream waits for before it begins (sharing.wait_for).",
         [](const auto& s) { return s.figures.awaited_clients; });
@@ -227,7 +234,9 @@ std::vector<MetricFamily> Collector::Collect() const {
         [](const auto& s) { return s.figures.missing_ranks; });
   counter("headrace_leases_reclaimed_total", "Leases reclaimed from clients that died.",
           [](const auto& s) { return s.figures.leases_reclaimed; });
-  counter("headrace_detachments_total", "Times that a lagging client was limited to slots of its own.",
+  counter("headrace_detachments_total",
+          "Times that a client fell more than max_lag batches behind its stream's foremost client, and got "
+          "batches of its own.",
           [](const auto& s) { return s.figures.detachments; });
   gauge("headrace_epoch", "Epoch of the foremost client.", [](const auto& s) { return s.foremost.epoch; });
   gauge("headrace_epoch_progress_ratio", "Progress of the foremost client in its epoch.",

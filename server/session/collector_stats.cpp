@@ -103,6 +103,8 @@ nlohmann::json Collector::stats() const {
         {"decoded", s.totals.decoded()},
         {"granted", s.figures.granted},
         {"window_bytes", s.window_bytes},
+        {"window_limit_bytes", s.window_limit_bytes},
+        {"window_refused", s.window_refused},
         {"errors", errors},
         {"bad_samples", {{"distinct", s.bad.distinct}, {"first", s.bad.first}}},
         {"stage_seconds", stages},

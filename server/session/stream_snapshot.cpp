@@ -36,8 +36,11 @@ StreamSnapshot snapshot_of(const exec::Engine& engine, std::size_t index, const 
   seen.since_batch_ns = seen.figures.last_batch_ns ? now - seen.figures.last_batch_ns : 0;
   seen.begins_in_ns = seen.figures.begins_at_ns - std::min(seen.figures.begins_at_ns, now);
   seen.ring_bytes = stream.ring_bytes();
-  if (const exec::RowWindow* const window = stream.maker().window())
-    seen.window_bytes = window->used(), seen.window_refused = window->refused();
+  if (const exec::RowWindow* const window = stream.maker().window()) {
+    seen.window_bytes = window->used();
+    seen.window_limit_bytes = window->budget();
+    seen.window_refused = window->refused();
+  }
   seen.max_lag = stream.sharing().max_lag;
   seen.waits = stream.sharing().broadcast && !stream.sharing().detach;
   seen.failed = status.failed();

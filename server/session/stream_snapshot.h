@@ -17,7 +17,7 @@ struct StreamSnapshot {
   metrics::StreamTotals totals;
   exec::StreamFigures figures;
   std::uint64_t blocked_ns = 0, since_batch_ns = 0, begins_in_ns = 0, ring_bytes = 0, window_bytes = 0,
-                window_refused = 0;
+                window_limit_bytes = 0, window_refused = 0;
   std::vector<exec::ClientStatus> clients;
   exec::SampleMaker::BadSamples bad;
   std::vector<std::uint64_t> started;  ///< by rank

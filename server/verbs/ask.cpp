@@ -16,6 +16,7 @@
 #include "server/config/choose_stream.h"
 #include "server/exec/stream_status.h"
 #include "server/log/sink.h"
+#include "server/status/growth.h"
 #include "server/verbs/question.h"
 #include "server/verbs/verbs.h"
 
@@ -86,7 +87,7 @@ void print_clients(const std::string& name, const nlohmann::json& stats) {
     if (count(stream, "awaited_clients") > 0 && !client.value("called_next", true))
       fmt::print(", has not called next() yet");
     if (client.value("fenced", false))
-      fmt::print(", fenced: it sent no heartbeat, and gets batches again after its next call");
+      fmt::print(", fenced: it sent no heartbeat, and attaches again at its next call");
     fmt::print("\n");
     if ((client.value("waiting", false) || client.value("waits_for_one_behind", false)) &&
         count(stream, "awaited_clients") == 0)
@@ -96,8 +97,8 @@ void print_clients(const std::string& name, const nlohmann::json& stats) {
 }
 
 std::string sharing_factor(std::uint64_t decoded, std::uint64_t granted) {
-  if (decoded == 0) return {};
-  return fmt::format(": sharing factor {:.2f}", static_cast<double>(granted) / static_cast<double>(decoded));
+  const auto factor = status::sharing_factor(static_cast<double>(granted), static_cast<double>(decoded));
+  return factor.is_number() ? fmt::format(": sharing factor {:.2f}", factor.get<double>()) : "";
 }
 
 /// Prints the samples decoded and granted by streams that share rows, and the sharing factor, since the start
@@ -106,16 +107,15 @@ void print_sharing(const nlohmann::json& group, const nlohmann::json& all) {
   const auto streams = group.value("streams", std::vector<std::string>());
   const std::uint64_t decoded = count(group, "decoded"), granted = count(group, "granted");
   if (granted == 0) return;
-  std::uint64_t window_bytes = 0;
-  for (const std::string& name : streams)
-    window_bytes = std::max(window_bytes, count(all.at(name), "window_bytes"));
-  fmt::print("stream{} {}: {} samples decoded, {} granted to clients{}; rows kept for others: {}\n",
+  const nlohmann::json& any = all.at(streams.front());  // they share the window
+  fmt::print("stream{} {}: {} samples decoded, {} granted to clients{}; window: {} of {}\n",
              streams.size() == 1 ? "" : "s", fmt::join(streams, ", "), decoded, granted,
-             sharing_factor(decoded, granted), human_bytes(window_bytes));
+             sharing_factor(decoded, granted), human_bytes(count(any, "window_bytes")),
+             human_bytes(count(any, "window_limit_bytes")));
   const auto ago = group.find("interval_ended_seconds_ago");
   if (ago == group.end() || !ago->is_number() || count(group, "granted_in_30_s") == 0) return;
   const std::uint64_t again = count(group, "decoded_again_in_30_s");
-  fmt::print("  in the 30 s until {:.0f} s ago: {} decoded, {} granted{}{}\n", ago->get<double>(),
+  fmt::print("  in 30 s that ended {:.0f} s ago: {} decoded, {} granted{}{}\n", ago->get<double>(),
              count(group, "decoded_in_30_s"), count(group, "granted_in_30_s"),
              sharing_factor(count(group, "decoded_in_30_s"), count(group, "granted_in_30_s")),
              again == 0

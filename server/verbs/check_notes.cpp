@@ -72,10 +72,11 @@ void print_sharing(Told& told, const assembly::SharingGroup& group, const config
       largest = std::max<std::uint64_t>(largest, stream->second.batch_size);
   if (group.window && group.window->room() < 2 * largest)
     told.line(
-        "  warning: the window of stream{} {} (sharing.window) has room for {} rows. Raise it to at least "
-        "{} rows ({}), two batches of the largest batch_size, or rows are decoded again{}\n",
-        alone ? "" : "s", fmt::join(group.streams, ", "), group.window->room(), 2 * largest,
-        human_bytes(2 * largest * group.window->row_bytes()), alone ? " for a client that is behind" : "");
+        "  warning: sharing.window of stream{} {} has room for {} rows only. Set it to at least {} ({} rows: "
+        "two batches of the largest batch_size); otherwise rows are decoded again{}\n",
+        alone ? "" : "s", fmt::join(group.streams, ", "), group.window->room(),
+        human_bytes(2 * largest * group.window->row_bytes()), 2 * largest,
+        alone ? " for a client that is behind" : "");
 }
 
 /// For each source, names the streams outside its largest sharing group, and why they share no rows with it.
@@ -120,8 +121,10 @@ void print_waits(Told& told, const assembly::Assembly& assembly, const config::C
     named.insert(group.streams.begin(), group.streams.end());
     for (const auto& [other, waiting] : config.streams)
       if (waiting.source == stream.source && waiting.sharing.wait_for > 1 && !group.has(other)) {
-        told.line("wait_for ({}) of {} counts the clients of {} only: no rows are shared with {}\n",
-                  stream.sharing.wait_for, name, fmt::join(group.streams, ", "), other);
+        told.line(
+            "warning: wait_for ({}) of {} counts the clients of {} only, because no rows are shared with "
+            "{}\n",
+            stream.sharing.wait_for, name, fmt::join(group.streams, ", "), other);
         break;
       }
   }
