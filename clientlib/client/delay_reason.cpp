@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "clientlib/client/exchange.h"
 
@@ -31,13 +32,14 @@ bool is_due(const json& client, const Cursor& due) {
 std::string slowest_clients(const json& clients, const Cursor& due) {
   std::uint32_t most = 1;
   for (const json& client : clients) most = std::max(most, lag_of(client));
-  std::string names;
+  std::vector<std::string> names;
   for (const json& client : clients) {
     if (lag_of(client) == most && !is_due(client, due))
-      names += fmt::format("{}`{}`", names.empty() ? "" : ", ", client.at("client").get<std::string>());
+      names.push_back(fmt::format("`{}`", client.at("client").get<std::string>()));
   }
-  return names.empty() ? names
-                       : fmt::format("client {}, {} batch{} behind", names, most, most == 1 ? "" : "es");
+  if (names.empty()) return {};
+  return fmt::format("client{} {}, {} batch{} behind", names.size() == 1 ? "" : "s", fmt::join(names, ", "),
+                     most, most == 1 ? "" : "es");
 }
 
 }  // namespace
@@ -59,12 +61,11 @@ std::string reason_in_stats(const json& stream, const Cursor& due, std::string_v
   };
   if (std::any_of(stream.at("clients").begin(), stream.at("clients").end(), waits))
     return fmt::format(
-        "{} is ahead and waits for {}, until both share rows (at most sharing.patience in total; 0s "
-        "disables the wait)",
+        "{} is ahead and yields to {}, until they share rows (at most sharing.patience in total; 0s: never)",
         self, clients);
   if (!stream.at("clients_wait_for_each_other").get<bool>()) return {};
   return fmt::format(
-      "It waits for {} (sharing.on_lag: wait): that client must read on, release its batches, or end",
+      "The stream waits for {} (sharing.on_lag: wait), which must call next(), release its batches, or exit",
       clients);
 }
 

@@ -126,9 +126,9 @@ bool Stream::Impl::warn_of_lag() {
   return warn(
       "behind",
       fmt::format(
-          "stream '{}': client `{}` begins {}{} batches behind the foremost client; the server makes these "
-          "batches again, and decodes the rows that its window (sharing.window) no longer has. Start the "
-          "jobs together (sharing.wait_for), or skip these batches with join=\"now\"",
+          "stream '{}': client '{}' begins {}{} batches behind the foremost client; the server makes these "
+          "batches again, and decodes again the rows that are not in its window (sharing.window). To avoid "
+          "that, start the jobs together (sharing.wait_for), or skip these batches with join=\"now\"",
           info.name, identity.client, behind >= wire::kMostBehind ? "at least " : "", behind));
 }
 

@@ -222,9 +222,7 @@ std::vector<Error> add_gates(const config::Config& config, Assembly& out) {
         if (group->has(other.info.name)) clients += other.ledger.lanes;
       why = fmt::format(" to {}, which share rows", fmt::join(group->streams, ", "));
     } else if (config.streams.size() > 1) {
-      why =
-          "; the stream shares rows with no other one (for example, the order, the seed or the first "
-          "transforms differ, or there is a decoded cache or `window: 0B`: see configs/sharing.md)";
+      why = ": others do not count, because this stream shares rows with none (`headrace check` says why)";
     }
     if (setup.wait_for <= clients) continue;
     const auto stream = config.streams.find(setup.info.name);

@@ -90,19 +90,18 @@ void check_sharing(const StreamConfig& stream, const Json& map, const Reading& r
     if (const Pointer at = Pointer("/sharing") / key; stream.delivery == Delivery::kShard && map.contains(at))
       reading.wrong_key(at,
                         "applies only to broadcast streams, because ranks of a shard stream share no slots: "
-                        "remove it, or set it to nothing where `extends` inherits it");
+                        "remove it; if `extends` inherits it, write an empty key here");
   if (stream.delivery == Delivery::kBroadcast && sharing.on_lag == OnLag::kWait)
     if (const Pointer at("/sharing/patience"); map.contains(at))
       reading.wrong_key(
           at,
-          "applies only with `on_lag: detach`: with `wait`, clients always wait: remove it, or set it "
-          "to nothing where `extends` inherits it");
+          "applies only with `on_lag: detach`, because with `wait` all clients wait for the slowest: remove "
+          "it; if `extends` inherits it, write an empty key here");
   if (const Pointer at("/sharing/wait_timeout");
       map.contains(at) && !map.contains(Pointer("/sharing/wait_for")))
-    reading.wrong_key(
-        at,
-        "applies only with `wait_for`, without which no client waits for others: remove it, set "
-        "`wait_for`, or set it to nothing where `extends` inherits it");
+    reading.wrong_key(at,
+                      "applies only with `wait_for`, without which no client waits for others: set "
+                      "`wait_for`, or remove it; if `extends` inherits it, write an empty key here");
   if (sharing.wait_for > 1 && sharing.wait_timeout.count() == 0)
     reading.wrong("sharing/wait_timeout",
                   fmt::format("0s: no client would wait for the {} clients of wait_for. Raise it, or remove "

@@ -35,9 +35,8 @@ struct FillRules {
 
 /// Thread safety: immutable except for the two atomics; shared by the workers that claim from it.
 struct FillJob {
-  /// `expected`: each row's sample, if the stream prefetches samples. `others_need`: see
-  /// keep_unless. `ordered`: see remote.
-  /// `memory` must outlive the job.
+  /// `expected`: each row's sample, if the stream prefetches samples. `others_need`: see keep_unless.
+  /// `ordered`: see remote. `memory` must outlive the job.
   FillJob(const FillRules& rules, const ring::SlotMemory& memory, const publish::BatchKey& batch,
           const sampler::BatchRows& batch_rows, const sampler::EpochOrder& epoch_order,
           std::vector<std::uint64_t> expected = {}, std::optional<RowWindow::Lanes> others_need = {},

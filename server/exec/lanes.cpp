@@ -131,9 +131,8 @@ void Lanes::report_waits(std::uint64_t lanes) {
     Lane& lane = lanes_[std::countr_zero(lanes)];
     if (!std::exchange(lane.wait_announced, true))
       log::info(
-          "stream `{}`: client `{}` yields the workers to {}, which is behind, until both share rows (at "
-          "most "
-          "{:g} s; sharing.patience)",
+          "stream `{}`: client `{}` yields the workers to {}, so that they share rows sooner; at most {:g} s "
+          "(sharing.patience)",
           info_.name, lane.client, behind, seconds(options_.patience));
   }
 }
@@ -283,8 +282,8 @@ bool Lanes::try_open_gate(std::uint64_t now_ns) {
   if (asked >= options_.wait_for) {
     log::info("{} with {} clients", which, asked);
   } else if (!supply_.ended_early()) {
-    log::warn("{} with {} of {} clients, after {:g} s (sharing.wait_timeout)", which, asked,
-              options_.wait_for, seconds(options_.wait_timeout));
+    log::warn("{} without {} of {} clients, which did not call next() within {:g} s (sharing.wait_timeout)",
+              which, options_.wait_for - asked, options_.wait_for, seconds(options_.wait_timeout));
   }
   return true;
 }

@@ -167,10 +167,10 @@ ring::RingWriter::Attachment Lanes::attach(std::uint32_t index, ring::Segment le
   count_clients(now_ns);
   if (!gate_->is_open(options_.wait_for) && gate_->total().asked < options_.wait_for)
     log::info(
-        "stream `{}`: client `{}` attached; waiting until {} clients of this stream{} {} (sharing.wait_for; "
-        "so far {}), for at most {:g} s after the first {} (sharing.wait_timeout)",
+        "stream `{}`: client `{}` attached; the stream begins when {} clients{} {} ({} so far; "
+        "sharing.wait_for), or {:g} s after the first {} (sharing.wait_timeout)",
         info_.name, lane.client, options_.wait_for,
-        gate_->stream_count() > 1 ? " and of the streams that share rows with it" : "",
+        gate_->stream_count() > 1 ? " (those of streams that share rows count as well)" : "",
         supply_.builds_once() ? "are attached" : "have called next()",
         supply_.builds_once() ? gate_->total().attached : gate_->total().asked,
         seconds(options_.wait_timeout), supply_.builds_once() ? "one" : "call");
@@ -241,10 +241,9 @@ void Lanes::announce_detachment(const Lane& lane) const {
   }
   const RowWindow* const window = maker_.window();
   log::warn(
-      "stream `{}`: client `{}` is {} behind `{}`, and has been more than {} (max_lag) behind for {} s. It "
-      "gets batches of its own: {}. To share again, let the clients ahead wait for it (sharing.on_lag: "
-      "wait){}, or attach it again with Loader(join=\"now\"), which skips samples. This is logged once for "
-      "each client",
+      "stream `{}`: client `{}` is {} behind `{}`, and has been more than {} (max_lag) behind for {} s. Its "
+      "batches are made for it alone: {}. To share again, set sharing.on_lag: wait{}, or attach it again "
+      "with Loader(join=\"now\"), which skips samples. This is logged once for each client",
       info_.name, lane.client, distance, ahead, options_.ledger.max_lag, kWorthAWarningNs / 1'000'000'000,
       window == nullptr
           ? fmt::format("the samples between them are {} again", maker_.keeps_decoded() ? "made" : "decoded")

@@ -23,8 +23,8 @@ struct SharedFields {
 };
 
 /// The two parts of each field if the first `transforms` transforms are shared, which the server applies
-/// itself. None: images have no fixed
-/// size after them, there is nothing to decode, or a field's size differs between samples.
+/// itself. None: images have no fixed size after them, there is nothing to decode, or a field's size differs
+/// between samples.
 std::optional<SharedFields> share_fields(const source::Source& source, const std::vector<FieldPlan>& plans,
                                          std::size_t transforms);
 

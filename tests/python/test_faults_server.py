@@ -94,7 +94,7 @@ def test_a_loop_that_continues_after_a_restart_does_not_wait_for_other_clients(
         server = Server(quiet_config, tmp_path).wait_ready()
         assert sum(1 for _ in batches) == len(loader) - 1
     assert server.stop() == 0
-    assert "waiting until 2 clients of this stream have called next() (sharing.wait_for; so far 0), for at most 3600 s after the first call" in server.output()
+    assert "the stream begins when 2 clients have called next() (0 so far; sharing.wait_for), or 3600 s after the first call" in server.output()
 
 
 def test_sigterm_with_an_attached_client_drains_and_exits_0_within_5_seconds(

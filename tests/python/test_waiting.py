@@ -220,7 +220,7 @@ def test_a_timeout_names_the_clients_that_are_waited_for(start_server: Any, quie
             begun = pool.submit(lambda: next(iter(late)).number)
             ahead = iter(slow)
             assert [next(ahead).number for _ in range(2)] == [0, 1] and begun.result() == 0
-            with pytest.raises(headrace.errors.Timeout, match=r"It waits for client `late`, \d+ batch(es)? behind \(sharing.on_lag: wait\)"):
+            with pytest.raises(headrace.errors.Timeout, match=r"The stream waits for client `late`, \d+ batch(es)? behind \(sharing.on_lag: wait\)"):
                 for batch in iterator:
                     assert batch.number < 8
 
@@ -263,7 +263,7 @@ def test_the_streams_of_a_sweep_wait_for_each_others_clients(start_server: Any, 
             with headrace.Loader(server.address, stream="small") as restarted:
                 assert next(iter(restarted)).number == 0, "after the start, a new client on any of the streams begins at once"
     server.stop()
-    assert "waiting until 3 clients of this stream and of the streams that share rows with it have called next()" in server.output()
+    assert "the stream begins when 3 clients (those of streams that share rows count as well) have called next()" in server.output()
     assert re.search(r"stream `\w+`, and those that share rows with it and whose wait_for is at most 3, begin with 3 clients", server.output())
 
 
@@ -277,12 +277,12 @@ def test_a_stream_cannot_wait_for_more_clients_than_can_attach(basic_config: dic
         return done.stdout if output else done.stderr
 
     message = r"headrace.json:\d+:\d+: streams.{}.sharing.wait_for: {} is more than the {} clients that can attach{}"
-    alone = r"; the stream shares rows with no other one \(.*\)\. Lower it"
+    alone = r": others do not count, because this stream shares rows with none \(.*\)\. Lower it"
     assert re.search(message.format("train", 5, 4, r"\. Lower it"), check())
     basic_config["streams"]["more"] = {"extends": "train", "batch_size": 7}
     assert check() == "", "8 clients can attach to both streams together"
     basic_config["streams"]["more"]["seed"] = 2
-    assert "wait_for (2) of more counts the clients of more only: no rows are shared with train\n" in check(wait_for=2, output=True)
+    assert "warning: wait_for (2) of more counts the clients of more only, because no rows are shared with train\n" in check(wait_for=2, output=True)
     del basic_config["streams"]["more"]["seed"]
     refused = check(window="0B")
     assert re.search(message.format("more", 5, 4, alone), refused)
@@ -318,7 +318,7 @@ def test_a_wait_is_counted_and_explained_while_it_lasts(start_server: Any, quiet
 
         wait_until(waits_on, "a wait that is counted while it lasts")
         listed = subprocess.run(["headrace", "ls", "--address", address], capture_output=True, text=True, check=True).stdout
-        assert re.search(r"client fast: .*\n    It waits for client `slow`, \d+ batch(es)? behind \(sharing.on_lag: wait\)", listed), listed
+        assert re.search(r"client fast: .*\n    The stream waits for client `slow`, \d+ batch(es)? behind \(sharing.on_lag: wait\)", listed), listed
         assert "behind the foremost client" not in listed, "both share the ring's slots"
         assert not read.done()
         slow.set_epoch(0)
@@ -331,7 +331,7 @@ def test_a_late_client_is_warned_of_how_far_behind_it_begins(start_server: Any, 
         for _ in range(2):
             list(first)
         with headrace.Loader(server.address, stream="train", client="late") as late:
-            with pytest.warns(RuntimeWarning, match=r"client `late` begins (at least )?\d+ batches behind .*join=\"now\""):
+            with pytest.warns(RuntimeWarning, match=r"client 'late' begins (at least )?\d+ batches behind .*join=\"now\""):
                 assert next(iter(late)).number == 0
         with headrace.Loader(server.address, stream="train", join="now") as joined, warnings.catch_warnings():
             warnings.simplefilter("error")

@@ -105,13 +105,13 @@ std::vector<Wrong> cases() {
        "expected at least 1s"},
       {"LagOfAShard", images("    delivery: shard\n    sharing: {wait_for: 2, on_lag: wait}\n"),
        "x.yaml:7:28: streams.t.sharing.on_lag: applies only to broadcast streams, because ranks of a shard "
-       "stream share no slots: remove it, or set it to nothing where `extends` inherits it"},
+       "stream share no slots: remove it; if `extends` inherits it, write an empty key here"},
       {"PatienceWithoutDetachment", images("    sharing: {on_lag: wait, patience: 10s}\n"),
-       "x.yaml:6:29: streams.t.sharing.patience: applies only with `on_lag: detach`: with `wait`, clients "
-       "always wait: remove it, or set it to nothing where `extends` inherits it"},
+       "x.yaml:6:29: streams.t.sharing.patience: applies only with `on_lag: detach`, because with `wait` "
+       "all clients wait for the slowest: remove it; if `extends` inherits it, write an empty key here"},
       {"TimeWithoutWaitFor", images("    sharing: {wait_timeout: 5s}\n"),
        "x.yaml:6:15: streams.t.sharing.wait_timeout: applies only with `wait_for`, without which no client "
-       "waits for others: remove it, set `wait_for`, or set it to nothing where `extends` inherits it"},
+       "waits for others: set `wait_for`, or remove it; if `extends` inherits it, write an empty key here"},
       {"WaitForWithoutTime", images("    sharing: {wait_for: 2, wait_timeout: 0s}\n"),
        "x.yaml:6:42: streams.t.sharing.wait_timeout: 0s: no client would wait for the 2 clients of wait_for. "
        "Raise it, or remove wait_for"},

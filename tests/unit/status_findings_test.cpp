@@ -128,7 +128,7 @@ TEST(Findings, BusyWorkersComeBeforeAClientThatIsBehind) {
   now["streams"]["train"]["clients"][1]["next"]["batch"] = 7;
   EXPECT_THAT(said(now), HasSubstr("The bottleneck is the workers"));
   now["streams"]["train"]["clients"][0]["waits_for_one_behind"] = true;
-  EXPECT_THAT(said(now), HasSubstr("It is ahead and waits for client `behind`"));
+  EXPECT_THAT(said(now), HasSubstr("It is ahead and yields to client `behind`"));
 }
 
 TEST(Findings, KeepingPaceIsFine) {
@@ -165,8 +165,8 @@ TEST(Findings, AReasonThatOneTrainerWaitsForAnotherComesFirst) {
   now["streams"]["train"]["clients_wait_for_each_other"] = true;
   now["streams"]["train"]["clients"][1]["next"]["batch"] = 7;
   EXPECT_EQ(said(now),
-            "Trainer `ahead` waited 67% of the last minute. It waits for client `behind`, 3 batches behind "
-            "(sharing.on_lag: wait): that client must read on, release its batches, or end.");
+            "Trainer `ahead` waited 67% of the last minute. The stream waits for client `behind`, 3 batches "
+            "behind (sharing.on_lag: wait), which must call next(), release its batches, or exit.");
 }
 
 TEST(Findings, StreamsWithoutTrainersOrWithAnErrorSaySo) {
