@@ -133,13 +133,13 @@ class RingClient {
     seek_ = engine_.with(index_, [&](Stream& s) { return s.seek(reply_.lane, cursor); }).seek;
   }
   [[nodiscard]] ring::RingReader& reader() { return *reader_; }
-  [[nodiscard]] const wire::OpenReply& opened() const { return reply_; }
+  [[nodiscard]] const wire::AttachReply& opened() const { return reply_; }
   [[nodiscard]] std::size_t stream() const { return index_; }
 
  private:
   Engine& engine_;
   std::size_t index_;
-  wire::OpenReply reply_;
+  wire::AttachReply reply_;
   ring::UniqueFd doorbell_;
   std::shared_ptr<ring::RingReader> reader_;
   std::uint32_t seek_ = 0;

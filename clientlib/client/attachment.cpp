@@ -65,9 +65,8 @@ Attachment::~Attachment() {
   ::shutdown(socket.get(), SHUT_RDWR);
 }
 
-Result<std::shared_ptr<Attachment>> attach(const Address& server, const std::string& token,
-                                           std::uint32_t lane, ring::RingReader::Slots slots,
-                                           const Deadline& deadline, const Interrupt& interrupt) {
+Result<Attached> attach(const Address& server, const std::string& token, ring::RingReader::Slots slots,
+                        const Deadline& deadline, const Interrupt& interrupt) {
   const std::string path = server.directory + "/" + wire::kAttachSocket;
   auto socket = connect_to(path, deadline, interrupt);
   if (!socket) return fail(socket.error());
@@ -90,7 +89,10 @@ Result<std::shared_ptr<Attachment>> attach(const Address& server, const std::str
             "attach: the server in {} accepted the connection, but sent no descriptors within {:.1f} s",
             server.directory, deadline.seconds_spent()));
   if (!packet) return fail(packet.error());
-  if (!packet->bytes.starts_with("ok")) return refusal(packet->bytes);
+  if (!packet->bytes.starts_with("ok ")) return refusal(packet->bytes);
+  auto reply = wire::parse<wire::AttachReply>(
+      nlohmann::json::parse(packet->bytes.substr(3), nullptr, /*allow_exceptions=*/false));
+  if (!reply) return fail(reply.error());
   if (packet->fds.size() != 4)
     return fail(ErrorCode::kBadMessage,
                 fmt::format("attach: the server sent {} descriptors, expected 4", packet->fds.size()));
@@ -98,9 +100,10 @@ Result<std::shared_ptr<Attachment>> attach(const Address& server, const std::str
                                         .control = std::move(packet->fds[1]),
                                         .lease = std::move(packet->fds[2]),
                                         .doorbell = std::move(packet->fds[3])},
-                                       lane, slots);
+                                       reply->lane, slots);
   if (!reader) return fail(reader.error());
-  return std::make_shared<Attachment>(std::move(*socket), std::move(*reader));
+  auto attachment = std::make_shared<Attachment>(std::move(*socket), std::move(*reader));
+  return Attached{std::move(*reply), std::move(attachment)};
 }
 
 }  // namespace headrace::client

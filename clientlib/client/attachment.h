@@ -16,6 +16,7 @@
 #include "clientlib/client/fork_guard.h"
 #include "clientlib/ring/ring_reader.h"
 #include "clientlib/ring/unique_fd.h"
+#include "clientlib/wire/protocol.h"
 #include "headrace/error.h"
 
 namespace headrace::client {
@@ -39,11 +40,15 @@ struct Attachment {
   std::atomic<bool> writes_to_batches{false};
 };
 
+struct Attached {
+  wire::AttachReply reply;
+  std::shared_ptr<Attachment> attachment;
+};
+
 /// Sends `token` and this process's pidfd to the attach socket, and maps the segments that the server sends.
 /// Waits until the deadline (kServerUnreachable) or `interrupt` (kTimeout). kPermissionDenied: the server's
 /// user is not trusted.
-Result<std::shared_ptr<Attachment>> attach(const Address& server, const std::string& token,
-                                           std::uint32_t lane, ring::RingReader::Slots slots,
-                                           const Deadline& deadline, const Interrupt& interrupt);
+Result<Attached> attach(const Address& server, const std::string& token, ring::RingReader::Slots slots,
+                        const Deadline& deadline, const Interrupt& interrupt);
 
 }  // namespace headrace::client

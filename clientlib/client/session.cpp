@@ -13,17 +13,17 @@ Result<Session> open_session(const Address& server, const wire::OpenRequest& req
   if (!answer) return fail(answer.error());
   auto reply = wire::parse<wire::OpenReply>(answer->body);
   if (!reply) return fail(reply.error());
-  auto attachment = attach(server, reply->token, reply->lane, slots, deadline, interrupt);
-  if (!attachment) return fail(attachment.error());
-  if (*(*attachment)->fields != ring_fields(reply->stream))
+  auto attached = attach(server, reply->token, slots, deadline, interrupt);
+  if (!attached) return fail(attached.error());
+  if (*attached->attachment->fields != ring_fields(reply->stream))
     return fail(
         ErrorCode::kInternal,
         fmt::format(
             "stream '{}': the fields in the ring differ from those in the server's reply; install the same "
             "version on both sides",
             request.stream));
-  keep_alive(*attachment);
-  return Session{std::move(*reply), std::move(*attachment)};
+  keep_alive(attached->attachment);
+  return Session{std::move(reply->stream), std::move(attached->reply), std::move(attached->attachment)};
 }
 
 }  // namespace headrace::client

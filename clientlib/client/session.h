@@ -12,7 +12,8 @@
 namespace headrace::client {
 
 struct Session {
-  wire::OpenReply reply;
+  StreamInfo stream;
+  wire::AttachReply reply;
   std::shared_ptr<Attachment> attachment;  ///< its heartbeat has begun
 };
 

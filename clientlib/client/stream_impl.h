@@ -52,7 +52,7 @@ struct Stream::Impl {
   /// A live stream cannot seek: the next call of next() drops all batches before this cursor.
   Cursor skip_to;
   bool begun = false;                ///< next() returned a batch since the epoch began or since a seek
-  std::uint32_t batches_behind = 0;  ///< see wire::OpenReply
+  std::uint32_t batches_behind = 0;  ///< see wire::AttachReply
 
   // With Commits::kByCaller; guarded by commit_mutex, because any thread may commit.
   std::mutex commit_mutex;

@@ -209,17 +209,27 @@ Result<void> from_json(const json& in, OpenRequest& value) {
 }
 
 json to_json(const OpenReply& value) {
-  return {
-      {"token", value.token},     {"stream", to_json(value.stream)},       {"lane", value.lane},
-      {"seek", value.seek},       {"cursor", to_json(value.cursor)},       {"start", to_json(value.start)},
-      {"length", value.length},   {"epoch_length", value.epoch_length},    {"max_leases", value.max_leases},
-      {"session", value.session}, {"batches_behind", value.batches_behind}};
+  return {{"token", value.token}, {"stream", to_json(value.stream)}};
 }
 
 Result<void> from_json(const json& in, OpenReply& value) {
-  return ObjectReader(in, "open reply")
-      .name("token", value.token)
-      .object("stream", value.stream)
+  return ObjectReader(in, "open reply").name("token", value.token).object("stream", value.stream).done();
+}
+
+json to_json(const AttachReply& value) {
+  return {{"lane", value.lane},
+          {"seek", value.seek},
+          {"cursor", to_json(value.cursor)},
+          {"start", to_json(value.start)},
+          {"length", value.length},
+          {"epoch_length", value.epoch_length},
+          {"max_leases", value.max_leases},
+          {"session", value.session},
+          {"batches_behind", value.batches_behind}};
+}
+
+Result<void> from_json(const json& in, AttachReply& value) {
+  return ObjectReader(in, "attach reply")
       .integer("lane", value.lane)
       .integer("seek", value.seek)
       .object("cursor", value.cursor)

@@ -10,9 +10,9 @@
 //
 // To attach, a client that has a token from `open` connects to <directory>/attach.sock (SOCK_SEQPACKET). It
 // sends one packet, "headrace-attach 1 <token>", with its own pidfd as the only descriptor (or none if
-// pidfd_open is refused). The server answers with one packet: "ok <lane>" and four descriptors (data,
-// control, lease, doorbell), or "error <CODE> <message>". The socket stays open: it is the session, which
-// ends when the socket closes.
+// pidfd_open is refused). The server takes a lane for it, and answers with one packet: "ok <AttachReply>" and
+// four descriptors (data, control, lease, doorbell), or "error <CODE> <message>". The socket stays open: it
+// is the session, which ends when the socket closes.
 #pragma once
 
 #include <cstdint>
@@ -93,9 +93,13 @@ struct OpenRequest {
   std::optional<Batching>
       batching;  ///< the batching of `position`; a difference is also kFingerprintMismatch
 };
+/// Holds nothing for the client: that begins when it attaches.
 struct OpenReply {
   std::string token;  ///< single use, valid for a few seconds
   StreamInfo stream;
+};
+/// Behind the "ok " of the attach socket's answer.
+struct AttachReply {
   std::uint32_t lane = 0;
   std::uint32_t seek = 0;
   Cursor start;              ///< the group's start, as resolved; the client repeats it when it attaches again
@@ -177,6 +181,7 @@ HEADRACE_WIRE_BODY(StreamInfo);
 HEADRACE_WIRE_BODY(Batching);
 HEADRACE_WIRE_BODY(OpenRequest);
 HEADRACE_WIRE_BODY(OpenReply);
+HEADRACE_WIRE_BODY(AttachReply);
 HEADRACE_WIRE_BODY(CursorSetRequest);
 HEADRACE_WIRE_BODY(CursorSetReply);
 HEADRACE_WIRE_BODY(FailureRequest);

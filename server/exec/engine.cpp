@@ -297,7 +297,7 @@ void Engine::sleep(std::unique_lock<std::mutex>& lock) {
   publish_idle();
 }
 
-Result<wire::OpenReply> Engine::open(std::size_t index, const wire::OpenRequest& request) {
+Result<wire::AttachReply> Engine::open(std::size_t index, const wire::OpenRequest& request) {
   std::uint32_t clients = 0;
   auto allowed = inspect(index, [&](const Stream& stream) {
     clients = stream.lanes().used_count() + 1;

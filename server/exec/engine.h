@@ -68,7 +68,7 @@ class Engine {
   }
 
   /// Lanes::open(), with ring memory for the client. One thread at a time.
-  Result<wire::OpenReply> open(std::size_t index, const wire::OpenRequest& request);
+  Result<wire::AttachReply> open(std::size_t index, const wire::OpenRequest& request);
 
   /// A descriptor (an eventfd) that wakes a worker when written: the client's doorbell. It is watched until
   /// `unwatch`.

@@ -71,7 +71,7 @@ class Lanes {
   /// Errors of open() that do not depend on the client's group.
   [[nodiscard]] Result<void> check(const wire::OpenRequest& request) const;
   /// Stream::make_room() must have made room for one client more than used_count().
-  Result<wire::OpenReply> open(const wire::OpenRequest& request);
+  Result<wire::AttachReply> open(const wire::OpenRequest& request);
   ring::RingWriter::Attachment attach(std::uint32_t lane, ring::Segment lease, std::uint64_t now_ns);
   /// A lane without a client, which releases every batch at once.
   Result<std::uint32_t> open_sink();
@@ -161,7 +161,7 @@ class Lanes {
   void forget_order(std::uint32_t lane);
   void report_waits(std::uint64_t lanes);  ///< logs the lanes that begin to wait, each once
   /// Logs by how many batches a new client begins behind the foremost one, if by more than max_lag. Returns
-  /// wire::OpenReply::batches_behind.
+  /// wire::AttachReply::batches_behind.
   std::uint32_t report_late(Lane& late, const wire::OpenRequest& request) const;
   void announce_detachment(const Lane& lane) const;
   void count_missing_ranks();

@@ -87,7 +87,7 @@ std::uint32_t Lanes::used_count() const {
       std::count_if(lanes_.begin(), lanes_.end(), [](const Lane& lane) { return lane.used; }));
 }
 
-Result<wire::OpenReply> Lanes::open(const wire::OpenRequest& request) {
+Result<wire::AttachReply> Lanes::open(const wire::OpenRequest& request) {
   if (auto allowed = check(request); !allowed) return fail(allowed.error());
   const auto free = std::find_if(lanes_.begin(), lanes_.end(), [](const Lane& lane) { return !lane.used; });
   if (free == lanes_.end())
@@ -125,8 +125,7 @@ Result<wire::OpenReply> Lanes::open(const wire::OpenRequest& request) {
                          .granted = begin,
                          .consumed = begin,
                          .served = former.served};
-  wire::OpenReply reply;
-  reply.stream = info_;
+  wire::AttachReply reply;
   reply.lane = index;
   reply.seek = ledger_.seek_number(index) + 1;  // opening the ledger's lane increments it
   reply.cursor = begin;

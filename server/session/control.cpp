@@ -21,6 +21,9 @@ using nlohmann::json;
 
 namespace {
 
+/// Stands for peers whose user the kernel does not report.
+constexpr std::uint32_t kUnknownUser = ~std::uint32_t{0};
+
 /// Some requests cost a thousand times as much as others: so their time is limited, not their number.
 constexpr std::uint64_t kTurnNs = 10'000'000;
 
@@ -213,7 +216,7 @@ Result<json> Control::answer(const std::string& op, const json& body, std::optio
     if (!request) return fail(request.error());
     if (draining_)
       return fail(ErrorCode::kDraining, "the server is shutting down: attach again once it is back");
-    auto reply = sessions_.open(*request);
+    auto reply = sessions_.open(*request, uid.value_or(kUnknownUser));
     if (!reply) return fail(reply.error());
     return wire::to_json(*reply);
   }

@@ -22,6 +22,8 @@ namespace headrace::server::session {
 namespace {
 
 constexpr std::uint64_t kTokenLifeNs = 5'000'000'000;
+/// Tokens of one user at a time; beyond it the oldest is forgotten.
+constexpr std::size_t kMostTokens = 1024;
 /// Cap connections that have not sent a token; beyond it the oldest is closed.
 constexpr std::size_t kMaxPending = 256;
 /// A new connection survives at least this many rounds of the loop before it can be the oldest.
@@ -61,36 +63,22 @@ Result<void> Sessions::listen(const std::filesystem::path& path) {
   return {};
 }
 
-Result<wire::OpenReply> Sessions::open(const wire::OpenRequest& request) {
+Result<wire::OpenReply> Sessions::open(const wire::OpenRequest& request, std::uint32_t uid) {
   const auto stream = engine_.find(request.stream);
   if (!stream) return tl::make_unexpected(stream.error());
-  const std::uint64_t now = ring::monotonic_ns();
-  // A successor may connect before its predecessor's end was noticed, and needs its name and rank.
-  std::vector<pollfd> polls;
-  add_polls(polls);
-  if (::poll(polls.data(), polls.size(), 0) > 0) end_disconnected(polls, now);
-  // Allocate everything before the lane is opened: a lane without a session would never be closed.
-  std::list<Session> opened(1);
-  Session& session = opened.front();
-  session.stream = *stream;
-  session.token = random_token();
-  session.name = random_token();
-  session.client = request.client;
-  session.pid = request.pid;
-  session.expires_ns = now + kTokenLifeNs;
-  std::string token = session.token, name = session.name;
-  auto reply = engine_.open(*stream, request);
-  if (!reply) return reply;
-  session.lane = reply->lane;
-  reply->token = std::move(token);
-  reply->session = std::move(name);
-  sessions_.splice(sessions_.end(), opened);
-  return reply;
+  const auto own = [&](const Token& token) { return token.uid == uid; };
+  if (std::count_if(tokens_.begin(), tokens_.end(), own) >= static_cast<std::ptrdiff_t>(kMostTokens))
+    tokens_.erase(std::find_if(tokens_.begin(), tokens_.end(), own));
+  tokens_.push_back({.token = random_token(),
+                     .uid = uid,
+                     .request = request,
+                     .expires_ns = ring::monotonic_ns() + kTokenLifeNs});
+  return wire::OpenReply{tokens_.back().token, engine_.stream(*stream).info()};
 }
 
 Result<Sessions::SessionIt> Sessions::find(const std::string& name) {
-  const auto session = std::find_if(sessions_.begin(), sessions_.end(),
-                                    [&](const Session& s) { return s.attached && s.name == name; });
+  const auto session =
+      std::find_if(sessions_.begin(), sessions_.end(), [&](const Session& s) { return s.name == name; });
   if (session == sessions_.end()) return fail(ErrorCode::kTokenInvalid, "no such session: attach again");
   return session;
 }
@@ -122,7 +110,6 @@ void Sessions::add_polls(std::vector<pollfd>& polls) const {
   polls.push_back({listener_.get(), POLLIN, 0});
   for (const PendingClient& client : pending_) polls.push_back({client.socket.get(), POLLIN, 0});
   for (const Session& session : sessions_) {
-    if (!session.attached) continue;
     polls.push_back({session.socket.get(), POLLIN, 0});
     if (session.pidfd) polls.push_back({session.pidfd.get(), POLLIN, 0});
   }
@@ -131,7 +118,7 @@ void Sessions::add_polls(std::vector<pollfd>& polls) const {
 void Sessions::end_disconnected(const std::vector<pollfd>& ready, std::uint64_t now_ns) {
   const auto is_ready = [&](int fd) { return in(ready, fd); };
   for (auto session = sessions_.begin(); session != sessions_.end();) {
-    if (session->attached && (is_ready(session->pidfd.get()) || is_ready(session->socket.get()))) {
+    if (is_ready(session->pidfd.get()) || is_ready(session->socket.get())) {
       // A client that closes its stream and exits at once may do both between two polls.
       const auto last =
           ring::receive_packet(session->socket.get(), std::chrono::milliseconds(0), ring::Descriptors::kDrop);
@@ -171,11 +158,15 @@ void Sessions::accept_clients(std::uint64_t now_ns) {
   }
 }
 
+void Sessions::refuse(const PendingClient& client, const Error& why) {
+  const std::string answer = fmt::format("error {} {}", name_of(why.code), why.message);
+  if (client.socket) (void)ring::send_packet(client.socket.get(), answer.substr(0, ring::kMaxPacket), {});
+}
+
 void Sessions::handle_hello(PendingClient& client, std::uint64_t now_ns) try {
   if (auto done = attach(client, now_ns); !done) {
     log::warn("attach refused: {}", done.error().message);
-    const std::string answer = fmt::format("error {} {}", name_of(done.error().code), done.error().message);
-    if (client.socket) (void)ring::send_packet(client.socket.get(), answer, {});
+    refuse(client, done.error());
   }
 } catch (...) {  // other clients are unaffected
   log::error("attach failed: {}", thrown());
@@ -191,44 +182,64 @@ Result<void> Sessions::attach(PendingClient& client, std::uint64_t now_ns) {
   if (!packet) return tl::make_unexpected(packet.error());
   if (!packet->bytes.starts_with(wire::kAttachHello))
     return fail(ErrorCode::kBadMessage, "not an attach packet");
-  const std::string token = packet->bytes.substr(wire::kAttachHello.size());
-  const auto session = std::find_if(sessions_.begin(), sessions_.end(),
-                                    [&](const Session& s) { return !s.attached && s.token == token; });
-  if (session == sessions_.end())
+  const std::string sent = packet->bytes.substr(wire::kAttachHello.size());
+  const auto token =
+      std::find_if(tokens_.begin(), tokens_.end(), [&](const Token& each) { return each.token == sent; });
+  if (token == tokens_.end())
     return fail(ErrorCode::kTokenInvalid, "unknown, used or expired token: open again");
+  const wire::OpenRequest request = std::move(token->request);
+  tokens_.erase(token);
+  const auto stream = engine_.find(request.stream);
+  if (!stream) return tl::make_unexpected(stream.error());
 
+  // A successor may connect before its predecessor's end was noticed, and needs its name and rank.
+  std::vector<pollfd> polls;
+  add_polls(polls);
+  if (::poll(polls.data(), polls.size(), 0) > 0) end_disconnected(polls, now_ns);
   auto doorbell = engine_.make_doorbell();
   if (!doorbell) return tl::make_unexpected(doorbell.error());
   if (in_reserve(doorbell->get() - reserved_descriptors() / 2)) {  // the other half is reserved for workers
     engine_.unwatch(*doorbell);
-    end(session, "no descriptors are left", now_ns);
     return fail(ErrorCode::kEnvironment,
                 "the server has no descriptors left for another client: raise its RLIMIT_NOFILE (ulimit -n)");
   }
-  auto lease = engine_.stream(session->stream).make_lease();
+  auto lease = engine_.stream(*stream).make_lease();
   if (!lease) {
     engine_.unwatch(*doorbell);
-    end(session, "its lease segment could not be made", now_ns);
     return fail(lease.error());
   }
-  Cursor begin;
-  const auto attachment = engine_.with(session->stream, [&](exec::Stream& stream) {
-    begin = stream.lanes().all()[session->lane].begin;
-    return stream.lanes().attach(session->lane, std::move(*lease), now_ns);
-  });
-  session->attached = true;
-  session->doorbell = std::move(*doorbell);
-  session->socket = std::move(client.socket);
+  // Allocate everything before the lane is opened: a lane without a session would never be closed.
+  std::list<Session> opened(1);
+  const SessionIt session = opened.begin();
+  session->stream = *stream;
+  session->name = random_token();
+  session->client = request.client;
+  session->pid = request.pid;
   // The client sends its pidfd because a process of another pid namespace (a container) has no number here.
   session->pidfd = packet->fds.empty() ? open_pidfd(peer->pid) : std::move(packet->fds[0]);
+  session->doorbell = std::move(*doorbell);
+  std::string name = session->name;
+  auto reply = engine_.open(*stream, request);
+  if (!reply) {
+    engine_.unwatch(session->doorbell);
+    refuse(client, reply.error());
+    return {};
+  }
+  session->lane = reply->lane;
+  session->socket = std::move(client.socket);
+  reply->session = std::move(name);
+  sessions_.splice(sessions_.end(), opened);
+  const auto attachment = engine_.with(
+      *stream, [&](exec::Stream& s) { return s.lanes().attach(session->lane, std::move(*lease), now_ns); });
   const int fds[] = {attachment.data_fd, attachment.control_fd, attachment.lease_fd.get(),
                      session->doorbell.get()};
-  if (auto sent = ring::send_packet(session->socket.get(), fmt::format("ok {}", session->lane), fds); !sent) {
+  const std::string answer = "ok " + wire::to_json(*reply).dump();
+  if (auto told = ring::send_packet(session->socket.get(), answer, fds); !told) {
     end(session, "it disconnected before it was attached", now_ns);
     return {};
   }
   log::info("client `{}` (pid {}) attached to stream `{}` at {}", session->client, session->pid,
-            engine_.stream(session->stream).info().name, to_string(begin));
+            request.stream, to_string(reply->cursor));
   return {};
 }
 
@@ -239,23 +250,20 @@ Sessions::SessionIt Sessions::end(SessionIt session, const std::string& why, std
     return 0;
   });
   engine_.unwatch(session->doorbell);
-  if (session->attached)
-    log::log(level, "client `{}` (pid {}) disconnected from stream `{}`: {}", session->client, session->pid,
-             engine_.stream(session->stream).info().name, why);
+  log::log(level, "client `{}` (pid {}) disconnected from stream `{}`: {}", session->client, session->pid,
+           engine_.stream(session->stream).info().name, why);
   return sessions_.erase(session);
 }
 
 void Sessions::tick(std::uint64_t now_ns, std::uint64_t evict_after_ns) {
-  for (auto session = sessions_.begin(); session != sessions_.end();)
-    session = !session->attached && session->expires_ns < now_ns ? end(session, "its token expired", now_ns)
-                                                                 : std::next(session);
+  std::erase_if(tokens_, [&](const Token& token) { return token.expires_ns < now_ns; });
   std::erase_if(pending_, [&](const PendingClient& client) { return client.expires_ns < now_ns; });
   for (std::size_t i = 0; i < engine_.stream_count(); ++i) {
     const auto errors =
         engine_.inspect(i, [](const exec::Stream& stream) { return stream.lanes().protocol_errors(); });
     for (const auto& [lane, why] : errors) {
       const auto session = std::find_if(sessions_.begin(), sessions_.end(), [&, l = lane](const Session& s) {
-        return s.stream == i && s.lane == l && s.attached;
+        return s.stream == i && s.lane == l;
       });
       if (session == sessions_.end()) continue;
       log::warn("client `{}` (pid {}) is dropped: its lease segment is invalid: {}", session->client,
@@ -269,11 +277,6 @@ void Sessions::tick(std::uint64_t now_ns, std::uint64_t evict_after_ns) {
                 engine_.inspect(i, [&](const exec::Stream& s) { return s.lanes().all()[lane].client; }),
                 engine_.stream(i).info().name, evict_after_ns / 1'000'000'000);
   }
-}
-
-std::size_t Sessions::attached() const {
-  return static_cast<std::size_t>(std::count_if(sessions_.begin(), sessions_.end(),
-                                                [](const Session& session) { return session.attached; }));
 }
 
 }  // namespace headrace::server::session

@@ -31,7 +31,8 @@ class Sessions {
   Result<void> listen(const std::filesystem::path& path);
 
   // --- control operations
-  Result<wire::OpenReply> open(const wire::OpenRequest& request);
+  /// Gives a token for the attach socket. `uid`: of the peer.
+  Result<wire::OpenReply> open(const wire::OpenRequest& request, std::uint32_t uid);
   Result<wire::CursorSetReply> seek(const wire::CursorSetRequest& request);
   Result<wire::FailureReply> failure(const wire::FailureRequest& request);
 
@@ -39,21 +40,26 @@ class Sessions {
   /// Appends the descriptors to poll. Call `handle` with the same entries afterwards.
   void add_polls(std::vector<pollfd>& polls) const;
   void handle(const std::vector<pollfd>& ready, std::uint64_t now_ns);
-  /// Ends sessions with expired tokens and clients with invalid segments; fences stuck clients.
+  /// Forgets expired tokens, ends clients with invalid segments, and fences stuck clients.
   void tick(std::uint64_t now_ns, std::uint64_t evict_after_ns);
 
-  [[nodiscard]] std::size_t attached() const;
+  [[nodiscard]] std::size_t attached() const { return sessions_.size(); }
 
  private:
   void end_disconnected(const std::vector<pollfd>& ready, std::uint64_t now_ns);
+  /// What a client asked for; it has not attached yet.
+  struct Token {
+    std::string token;
+    std::uint32_t uid = 0;
+    wire::OpenRequest request;
+    std::uint64_t expires_ns = 0;
+  };
   struct Session {
     std::size_t stream = 0;
     std::uint32_t lane = 0;
-    std::string token, name, client;
+    std::string name, client;
     std::int64_t pid = 0;
-    std::uint64_t expires_ns = 0;  ///< of the token, until attached
     ring::UniqueFd socket, pidfd, doorbell;
-    bool attached = false;
   };
   /// A connection that has not sent its token yet.
   struct PendingClient {
@@ -66,12 +72,15 @@ class Sessions {
   Result<SessionIt> find(const std::string& name);
   void accept_clients(std::uint64_t now_ns);
   void handle_hello(PendingClient& client, std::uint64_t now_ns);
+  /// Takes a lane for it, if its packet has a valid token.
   Result<void> attach(PendingClient& client, std::uint64_t now_ns);
+  static void refuse(const PendingClient& client, const Error& why);
   SessionIt end(SessionIt session, const std::string& why, std::uint64_t now_ns,
                 log::Level level = log::Level::kInfo);
 
   exec::Engine& engine_;
   ring::UniqueFd listener_;
+  std::list<Token> tokens_;  ///< oldest first
   std::list<Session> sessions_;
   std::list<PendingClient> pending_;  ///< oldest first
 };

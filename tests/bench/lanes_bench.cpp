@@ -19,7 +19,7 @@ using namespace headrace;
 using namespace headrace::testing;
 
 struct Client {
-  wire::OpenReply reply;
+  wire::AttachReply reply;
   std::shared_ptr<ring::RingReader> reader;
 };
 

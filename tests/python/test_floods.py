@@ -19,6 +19,7 @@ import headrace
 import pytest
 from conftest import ServerFactory
 from running import Server, http_get, wait_until
+from zmtp import Dealer
 
 
 def connect(path: str, kind: socket.SocketKind) -> socket.socket | None:
@@ -223,3 +224,30 @@ def test_a_client_without_descriptors_says_so_and_lives(start_server: Any, quiet
     assert lines[-1:] == ["0"], done.stderr
     assert len(lines) == 4
     assert all("no descriptors are left to talk to the server: Too many open files" in line for line in lines[:3])
+
+
+def test_clients_that_open_and_never_attach_hold_nothing(start_server: ServerFactory, quiet_config: dict[str, Any]) -> None:
+    quiet_config["streams"]["train"]["ring"] = {"max_clients": 1}
+    server = start_server(quiet_config)
+    ended = threading.Event()
+    opened = []
+
+    def flood() -> None:
+        while not ended.is_set():
+            dealer = Dealer(f"{server.address}/control.sock")
+            for _ in range(100):
+                place = {"stream": "train", "group": "default", "rank": 0, "world_size": 1, "client": "good", "pid": 1}
+                opened.append("ok" in dealer.ask("open", **place, join="default", resume_server=False))
+            dealer.close()
+
+    flooding = threading.Thread(target=flood)
+    flooding.start()
+    try:
+        wait_until(lambda: len(opened) > 2000, "more tokens than the server remembers")
+        for _ in range(10):  # one client at a time, always with the same name
+            with headrace.Loader(server.address, stream="train", client="good", timeout=10) as loader:
+                assert len(list(loader)) == len(loader)
+    finally:
+        ended.set()
+        flooding.join()
+    assert all(opened)

@@ -154,9 +154,18 @@ TEST(WireBody, OpenRequestRoundTrips) {
 }
 
 TEST(WireBody, OpenReplyRoundTrips) {
-  const OpenReply copy =
-      round_trip(OpenReply{"tok", example_stream(), 5, 2, {1, 0, 4}, {1, 0, 9}, 100, 200, 4, "s-1", 7});
+  const OpenReply copy = round_trip(OpenReply{"tok", example_stream()});
   EXPECT_EQ(copy.token, "tok");
+  EXPECT_EQ(copy.stream.fields, example_stream().fields);
+  EXPECT_EQ(copy.stream.classes, example_stream().classes);
+  EXPECT_EQ(copy.stream.fingerprint, example_stream().fingerprint);
+  EXPECT_EQ(copy.stream.delivery, Delivery::kShard);
+  EXPECT_EQ(copy.stream.last, LastBatch::kPad);
+  EXPECT_FALSE(copy.stream.shuffle);
+}
+
+TEST(WireBody, AttachReplyRoundTrips) {
+  const AttachReply copy = round_trip(AttachReply{5, 2, {1, 0, 4}, {1, 0, 9}, 100, 200, 4, "s-1", 7});
   EXPECT_EQ(copy.lane, 5u);
   EXPECT_EQ(copy.seek, 2u);
   EXPECT_EQ(copy.start, (Cursor{1, 0, 4}));
@@ -166,12 +175,6 @@ TEST(WireBody, OpenReplyRoundTrips) {
   EXPECT_EQ(copy.max_leases, 4u);
   EXPECT_EQ(copy.session, "s-1");
   EXPECT_EQ(copy.batches_behind, 7u);
-  EXPECT_EQ(copy.stream.fields, example_stream().fields);
-  EXPECT_EQ(copy.stream.classes, example_stream().classes);
-  EXPECT_EQ(copy.stream.fingerprint, example_stream().fingerprint);
-  EXPECT_EQ(copy.stream.delivery, Delivery::kShard);
-  EXPECT_EQ(copy.stream.last, LastBatch::kPad);
-  EXPECT_FALSE(copy.stream.shuffle);
 }
 
 TEST(WireBody, CursorsAndSamplesRoundTrip) {
@@ -194,14 +197,13 @@ TEST(WireBody, CursorsAndSamplesRoundTrip) {
 }
 
 TEST(WireBody, EachMissingMemberIsNamed) {
-  const json whole =
-      to_json(OpenReply{"tok", example_stream(), 5, 2, {1, 0, 4}, {1, 0, 9}, 100, 200, 4, "s-1"});
+  const json whole = to_json(AttachReply{5, 2, {1, 0, 4}, {1, 0, 9}, 100, 200, 4, "s-1"});
   for (const auto& [name, value] : whole.items()) {
     json body = whole;
     body.erase(name);
-    expect_bad<OpenReply>(body, name);
+    expect_bad<AttachReply>(body, name);
     body[name] = json::array({nullptr});
-    const auto parsed = parse<OpenReply>(body);
+    const auto parsed = parse<AttachReply>(body);
     ASSERT_FALSE(parsed) << name;
     EXPECT_EQ(parsed.error().code, ErrorCode::kBadMessage);
   }
@@ -248,8 +250,7 @@ TEST(WireBody, FieldShapesHaveBounds) {
 TEST(WireFrame, GarbageGivesNamedErrorsAndNothingElse) {
   std::mt19937_64 random(20261121);
   const std::string seed = encode(Request{7, "open", to_json(OpenRequest{})});
-  const std::string seed_reply =
-      encode(Reply{7, to_json(OpenReply{"t", example_stream(), 0, 0, {}, {}, 1, 1, 2, "s"})});
+  const std::string seed_reply = encode(Reply{7, to_json(OpenReply{"t", example_stream()})});
   int refused = 0;
   for (int round = 0; round < 30'000; ++round) {
     std::string frame = round % 3 == 0 ? seed : seed_reply;
