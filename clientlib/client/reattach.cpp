@@ -18,8 +18,7 @@ constexpr milliseconds kAttempt{3000};
 constexpr milliseconds kShortestAttempt{1000};
 constexpr milliseconds kFirstPause{10};
 constexpr milliseconds kLongestPause{250};
-/// How long our previous session may still hold our rank: until its unused token expires (5 s, and the
-/// server's tick), or until the server notices that the session has ended.
+/// How long our previous session may still hold our rank, until the server notices that it has ended.
 constexpr std::chrono::seconds kOldSessionTimeout{8};
 /// After this time a warning tells the user why the loop does not go on.
 constexpr std::chrono::seconds kWarnAfter{3};
@@ -48,7 +47,7 @@ void Stream::Impl::adopt(client::Session opened) {
   lost_since.reset();
   how_it_ended = kUnreachable;
   warned.erase("away");
-  info = std::move(opened.reply.stream);
+  info = std::move(opened.stream);
   identity.start = opened.reply.start;
   identity.fingerprint = info.fingerprint;
   identity.batching = wire::Batching{info.batch_size, info.last};
@@ -62,6 +61,8 @@ void Stream::Impl::adopt(client::Session opened) {
 
 void Stream::Impl::lose() {
   set_commit_reader(nullptr);
+  if (attachment && attachment->live_views.load(std::memory_order_relaxed) > 0)
+    attachment->reader->keep_held_only();
   attachment.reset();
   lost_since = Clock::now();
 }
@@ -102,7 +103,7 @@ Result<void> Stream::Impl::attach_again(const client::Deadline& deadline) {
                               server, request, slots(),
                               deadline.within(std::clamp(patience, kShortestAttempt, longest)), interrupt)
                         : fail(hello.error());
-    if (opened && opened->reply.stream.on_device != info.on_device)
+    if (opened && opened->stream.on_device != info.on_device)
       return fail(
           ErrorCode::kFingerprintMismatch,
           fmt::format("stream '{}': the restarted server divides the transforms between itself and the "

@@ -82,6 +82,11 @@ class RingReader {
   /// The part of the data mapping that has memory, for pinning (cudaHostRegister): it contains every slot
   /// that was granted so far, and may grow with each further grant.
   [[nodiscard]] std::span<std::byte> data() const;
+  /// The server is gone, and a new one may need the ring's memory, which is free once nobody maps it:
+  /// replaces the mapping by private memory with the contents of the slots that are held. Views stay valid,
+  /// at the same addresses. No other thread may write to a view meanwhile. Has no effect after data() was
+  /// called: the mapping may be pinned.
+  void keep_held_only();
   /// Whether mprotect could make the read-only mapping writable: not in the server's read-only mode, and not
   /// with Slots::kPrivate.
   [[nodiscard]] bool data_writable() const { return data_writable_; }
@@ -120,6 +125,10 @@ class RingReader {
   std::uint32_t row_capacity_ = 0;
   bool data_writable_ = false;
   std::optional<PrivatePages> pages_;
+  mutable std::atomic<bool> exposed_{false};  ///< data() was called
+  bool cut_loose_ = false;                    ///< keep_held_only() was called
+  /// By slot: granted and not acked.
+  std::unique_ptr<std::atomic<bool>[]> held_;
   // Only for the thread in `next`.
   std::uint32_t seen_ = 0;  // grants read
   bool asked_ = false;      // has waited for a grant

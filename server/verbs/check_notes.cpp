@@ -197,7 +197,8 @@ void describe_memory(Told& told, const assembly::Assembly& assembly, const ring:
   up_to("reading ahead", assembly.read_ahead_bytes);
   up_to("tables, tiles and feeds", assembly.other_bytes);
   told.line(
-      "  a restart needs twice the rings: clients keep the old ones until they attach to the new server\n");
+      "  a restart needs twice the rings of clients that pin them for a GPU, until they attach to the new "
+      "server\n");
 }
 
 }  // namespace headrace::server::verbs
