@@ -16,7 +16,7 @@ enum class BadReason : std::uint8_t {
   kTruncated,      ///< the file ends too early
   kCorrupt,
   kTooLarge,     ///< more than max_pixels, or than there is memory for
-  kUnsupported,  ///< a valid file of a kind that PIL refuses too, or more than 500 scans
+  kUnsupported,  ///< a valid file of a kind that PIL refuses too, or too many scans
   kWarning,      ///< decodable with a warning, and the configuration says that warnings are bad
   kMismatch,     ///< the images of one sample do not fit together in size or scale
   kUnreadable    ///< the sample exists but cannot be used: too many bytes, or bad when it was packed

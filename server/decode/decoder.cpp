@@ -8,6 +8,7 @@
 #include "server/decode/jpeg.h"
 #include "server/decode/png.h"
 #include "server/decode/raw.h"
+#include "server/decode/turn.h"
 
 namespace headrace::server::decode {
 
@@ -29,12 +30,20 @@ struct Decoder::Impl {
   PngReader png;
   RawReader raw;
   Format format = Format::kNone;
+  Turn turn;
+  std::int32_t left = 0;  // rows until the turn ends; those that are kept do not count
 
   /// Calls `use` with the reader of the open image.
   template <class F>
   auto with_reader(F use) {
     if (format == Format::kJpeg) return use(jpeg);
     return format == Format::kRaw ? use(raw) : use(png);
+  }
+
+  void end_turn() {
+    if (turn.is_empty()) return;
+    with_reader([](auto& reader) { reader.free_large(); });
+    turn.end();
   }
 };
 
@@ -50,6 +59,7 @@ Decoded<ImageSize> Decoder::open(const ImageData& image, std::uint64_t max_pixel
   const auto starts_with = [&](const auto& magic) {
     return encoded.size() >= magic.size() && std::equal(magic.begin(), magic.end(), encoded.begin());
   };
+  close();
   impl_->format = Impl::Format::kNone;
   if (image.pixels.width != 0) {
     auto size = impl_->raw.open(encoded, image.pixels, max_pixels);
@@ -73,11 +83,23 @@ Decoded<ImageSize> Decoder::open(const ImageData& image, std::uint64_t max_pixel
 }
 
 Decoded<void> Decoder::begin(Rect region, bool keep) {
-  return impl_->with_reader([&](auto& reader) { return reader.begin(region, keep); });
+  return impl_->with_reader([&](auto& reader) -> Decoded<void> {
+    auto turn = Turn::take(reader.memory(region, keep));
+    if (!turn) return tl::make_unexpected(std::move(turn.error()));
+    impl_->turn = std::move(*turn);
+    impl_->left = keep ? 0 : region.height;
+    return reader.begin(region, keep);
+  });
 }
 
 Decoded<Rows> Decoder::next() {
-  return impl_->with_reader([](auto& reader) { return reader.next(); });
+  auto rows = impl_->with_reader([](auto& reader) { return reader.next(); });
+  if (rows && impl_->left > 0 && (impl_->left -= rows->count) == 0) impl_->end_turn();
+  return rows;
+}
+
+void Decoder::close() {
+  impl_->end_turn();
 }
 
 bool Decoder::warned() const {

@@ -47,8 +47,13 @@ struct ImageData {
 inline constexpr std::int32_t kBlockRows = 16;
 /// Bytes that may be read (not written) past the last pixel of a row.
 inline constexpr std::size_t kRowSlack = 64;
-/// A progressive file can make its reader process all coefficients once per scan; more scans are refused.
+/// A progressive file can make its reader process all coefficients once per scan. More scans are refused, and
+/// more scans times pixels: that would take several seconds.
 inline constexpr int kMaxScans = 500;
+inline constexpr std::uint64_t kMaxScannedPixels = 2'000'000'000;
+inline bool too_many_scans(int scans, std::uint64_t pixels) {
+  return scans > kMaxScans || (scans > 1 && static_cast<std::uint64_t>(scans) * pixels > kMaxScannedPixels);
+}
 
 /// Longest side: JPEG's own limit. PNG allows 2^31 - 1, but a block of such rows would not fit into memory.
 inline constexpr std::uint32_t kMaxSide = 65'535;
@@ -78,12 +83,15 @@ class Decoder {
   /// pixels before allocating memory for them.
   Decoded<ImageSize> open(const ImageData& image, std::uint64_t max_pixels);
 
-  /// `region` is within the image and not empty. keep: blocks stay valid until the next open, and are
-  /// contiguous in memory with one stride.
+  /// `region` is within the image and not empty. keep: blocks stay valid until close() or the next open, and
+  /// are contiguous in memory with one stride. Waits while other threads decode large images (turn.h).
   Decoded<void> begin(Rect region, bool keep);
 
   /// The region's next rows: kBlockRows of them, or the rest.
   Decoded<Rows> next();
+
+  /// The last image and its blocks are no longer needed. Without `keep`, its last block says so as well.
+  void close();
 
   /// Whether the decoder repaired something in what was read so far (libjpeg's warnings), or smoothed over
   /// missing scans of a progressive JPEG.

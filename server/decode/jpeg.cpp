@@ -93,6 +93,24 @@ Decoded<ImageSize> JpegReader::open(std::span<const std::uint8_t> encoded, std::
   return size;
 }
 
+std::size_t JpegReader::memory(Rect region, bool keep) const {
+  const auto& info = handle_->info;
+  std::size_t bytes = 0;
+  if (info.progressive_mode || jpeg_has_multiple_scans(const_cast<j_decompress_ptr>(&info)))
+    for (int c = 0; c < info.num_components; ++c)
+      bytes += std::size_t{info.comp_info[c].width_in_blocks} * info.comp_info[c].height_in_blocks *
+               sizeof(JBLOCK);
+  if (keep)
+    bytes += std::size_t{info.image_width} * static_cast<std::size_t>(std::max(3, info.num_components)) *
+             static_cast<std::size_t>(region.height);
+  return bytes;
+}
+
+void JpegReader::free_large() {
+  jpeg_abort_decompress(&handle_->info);
+  if (handle_->keep) handle_->rows = handle_->rgb = {};
+}
+
 Decoded<void> JpegReader::begin(Rect region, bool keep) {
   auto& h = *handle_;
   h.region = region;

@@ -94,8 +94,12 @@ JpegReader::Handle::Handle() {
 
   progress.progress_monitor = [](j_common_ptr common) {
     const auto& decompress = *reinterpret_cast<j_decompress_ptr>(common);
-    if (decompress.input_scan_number > kMaxScans) {
-      of(common).leave(kTooManyScans, "a progressive JPEG with more than 500 scans");
+    if (too_many_scans(decompress.input_scan_number,
+                       std::uint64_t{decompress.image_width} * decompress.image_height)) {
+      of(common).leave(
+          kTooManyScans,
+          "a progressive JPEG with more than 500 scans, or more than 2 billion scans times pixels; "
+          "save it as a baseline JPEG");
     }
   };
 

@@ -108,6 +108,17 @@ Decoded<ImageSize> PngReader::open(std::span<const std::uint8_t> encoded, std::u
   return ImageSize{static_cast<std::int32_t>(width_), static_cast<std::int32_t>(height_)};
 }
 
+std::size_t PngReader::memory(Rect region, bool keep) const {
+  const bool at_once = interlaced_ || !has_end_chunk(encoded_);
+  return (at_once ? raw_row_ * height_ : 0) +
+         (keep ? std::size_t{width_} * 3 * static_cast<std::size_t>(region.height) : 0);
+}
+
+void PngReader::free_large() {
+  whole_.reset();
+  if (keep_) rgb_ = {};
+}
+
 Decoded<void> PngReader::begin(Rect region, bool keep) {
   region_ = region;
   done_ = 0;

@@ -19,6 +19,10 @@ class PngReader {
   /// indices: see ImageData.
   Decoded<ImageSize> open(std::span<const std::uint8_t> encoded, std::uint64_t max_pixels,
                           bool indices = false);
+  /// What begin() and next() need for the whole image or the kept region; small buffers do not count.
+  [[nodiscard]] std::size_t memory(Rect region, bool keep) const;
+  /// Frees it.
+  void free_large();
   Decoded<void> begin(Rect region, bool keep);
   Decoded<Rows> next();
 

@@ -38,6 +38,11 @@ Decoded<ImageSize> RawReader::open(std::span<const std::uint8_t> bytes, const Pi
   return ImageSize{shape.width, shape.height};
 }
 
+std::size_t RawReader::memory(Rect region, bool keep) const {
+  if (!keep || (shape_.channels == 3 && !shape_.planar)) return 0;
+  return static_cast<std::size_t>(region.width) * 3 * static_cast<std::size_t>(region.height);
+}
+
 Decoded<void> RawReader::begin(Rect region, bool keep) {
   region_ = region;
   keep_ = keep;

@@ -106,7 +106,10 @@ JpegTiler::Handle::Handle() {
   };
   errors.output_message = [](j_common_ptr) {};
   progress.progress_monitor = [](j_common_ptr common) {
-    if (common->is_decompressor && reinterpret_cast<j_decompress_ptr>(common)->input_scan_number > kMaxScans)
+    if (!common->is_decompressor) return;
+    const auto& decompress = *reinterpret_cast<j_decompress_ptr>(common);
+    if (too_many_scans(decompress.input_scan_number,
+                       std::uint64_t{decompress.image_width} * decompress.image_height))
       common->err->error_exit(common);
   };
   destination.init_destination = [](j_compress_ptr) {};

@@ -43,7 +43,10 @@ bool Plan::prepare(const decode::ImageData& image, Scratch& scratch, std::uint64
   const std::uint64_t bytes = pixels_of(made) * static_cast<std::uint64_t>(channels);
   if (bytes > room) return false;
   auto* const to = reinterpret_cast<std::byte*>(decode::grow(storage, bytes));
-  if (!run_stages(stages, plan.config.passes, plan.prepared, state, to, decode_ns)) return false;
+  const bool made_all =
+      run_stages(stages, plan.config.passes, plan.prepared, state, to, decode_ns).has_value();
+  state.decoder.close();
+  if (!made_all) return false;
   out.bytes = std::span(storage).first(bytes);
   out.pixels = {.width = made.width, .height = made.height, .channels = channels, .planar = false};
   out.base = *base;
