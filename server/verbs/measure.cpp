@@ -142,14 +142,16 @@ Result<nlohmann::json> measure(const config::Config& config, const std::string& 
   consumers.open_gate();
   const auto attached = [&] { return engine.stream(*index).status().clients().size(); };
   const std::uint64_t patience = ring::monotonic_ns() + 20'000'000'000;
-  while (!ended && attached() < std::max(1U, clients) && ring::monotonic_ns() < patience) pause(0.01);
+  const auto& status = engine.stream(*index).status();
+  while (!ended && !status.failed() && attached() < std::max(1U, clients) && ring::monotonic_ns() < patience)
+    pause(0.01);
   const bool complete = attached() >= std::max(1U, clients);
-  pause(std::min(1.0, seconds / 4));  // warm caches, steady ring
+  pause(status.failed() ? 0 : std::min(1.0, seconds / 4));  // warm caches, steady ring
 
   Snapshot begin;
   begin.totals = engine.totals(*index);
   begin.cpu_wait_ns = engine.cpu_wait_ns();
-  pause(seconds);
+  pause(status.failed() ? 0 : seconds);
   Snapshot end;
   end.totals = engine.totals(*index);
   end.cpu_wait_ns = engine.cpu_wait_ns();
@@ -161,9 +163,9 @@ Result<nlohmann::json> measure(const config::Config& config, const std::string& 
   (*server)->ask_to_stop();
   loop.join();
   if (interrupted) return fail(ErrorCode::kDraining, "interrupted");
+  if (!failure.message.empty()) return fail(failure);
   if (!complete)
     return fail(ErrorCode::kTimeout, fmt::format("not all of {} clients attached within 20 s", clients));
-  if (!failure.message.empty()) return fail(failure);
 
   const double wall = static_cast<double>(end.ns - begin.ns) * 1e-9;
   const double samples = static_cast<double>(end.totals.samples - begin.totals.samples);

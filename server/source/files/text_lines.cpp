@@ -1,5 +1,8 @@
 #include "server/source/files/text_lines.h"
 
+#include <fmt/format.h>
+
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -16,6 +19,34 @@ std::string open_text(const std::filesystem::path& file, std::ifstream& stream) 
   return stream ? "" : std::strerror(errno);
 }
 
+bool next_line(std::istream& stream, std::string& text) {
+  text.clear();
+  std::array<char, 4096> part;
+  for (;;) {
+    stream.getline(part.data(), part.size());
+    const auto read = static_cast<std::size_t>(stream.gcount());
+    if (!stream.fail()) {  // the end of the line, which was read as well, or of the file
+      text.append(part.data(), stream.eof() ? read : read - 1);
+      return true;
+    }
+    if (stream.bad() || stream.eof()) return false;  // nothing was left
+    text.append(part.data(), read);
+    stream.clear(stream.rdstate() & ~std::ios::failbit);
+    if (text.size() > kLongestLine) {
+      errno = EOVERFLOW;
+      stream.setstate(std::ios::badbit);
+      return false;
+    }
+  }
+}
+
+std::string why_unreadable(const std::istream& stream) {
+  if (!stream.bad()) return {};
+  if (errno == EOVERFLOW)
+    return fmt::format("a line has more than {} MiB: is it a text file?", kLongestLine >> 20);
+  return std::strerror(errno);
+}
+
 std::string each_line(const std::filesystem::path& file,
                       const std::function<void(std::uint64_t, std::string_view)>& each) {
   std::ifstream stream;
@@ -26,11 +57,11 @@ std::string each_line(const std::filesystem::path& file,
 std::string each_line(std::istream& stream,
                       const std::function<void(std::uint64_t, std::string_view)>& each) {
   std::string text;
-  for (std::uint64_t line = 1; std::getline(stream, text); ++line) {
+  for (std::uint64_t line = 1; next_line(stream, text); ++line) {
     if (!text.empty() && text.back() == '\r') text.pop_back();
     if (!text.empty()) each(line, text);
   }
-  return stream.bad() ? std::strerror(errno) : "";
+  return why_unreadable(stream);
 }
 
 }  // namespace headrace::server::source

@@ -14,6 +14,14 @@ namespace headrace::server::source {
 /// Opens a file for reading. Returns why it cannot be read; empty: it can.
 std::string open_text(const std::filesystem::path& file, std::ifstream& stream);
 
+/// A longer line is refused: it is no text.
+inline constexpr std::size_t kLongestLine = std::size_t{16} << 20;
+/// Like std::getline, without reading more than kLongestLine bytes: then the stream's badbit is set, and
+/// errno is EOVERFLOW.
+bool next_line(std::istream& stream, std::string& text);
+/// Why a stream's badbit is set; empty: it is not.
+std::string why_unreadable(const std::istream& stream);
+
 /// Calls `each` with the number (from 1) and the text of every non-empty line, without its \n or \r\n.
 /// Returns why the file cannot be read; empty: it was read.
 std::string each_line(const std::filesystem::path& file,

@@ -35,10 +35,9 @@ Result<ring::UniqueFd> as_file(const std::vector<std::uint8_t>& bytes, const std
 
 }  // namespace
 
-Result<std::vector<std::uint8_t>> fetch_whole(const std::string& url, const RemotePtr& remote,
-                                              std::uint64_t most) {
+Result<std::vector<std::uint8_t>> fetch_whole(const std::string& url, const RemotePtr& remote) {
   std::vector<std::uint8_t> bytes;
-  auto got = remote->fetch(url, std::min(most, ring::memory_headroom().bytes), bytes);
+  auto got = remote->fetch(url, ring::memory_headroom().bytes, bytes);
   if (got) return bytes;
   // If the whole set does not fit, that is not a bad sample.
   if (got.error().code == ErrorCode::kBadSample) got.error().code = ErrorCode::kNotEnoughMemory;
@@ -54,21 +53,27 @@ Result<bool> is_there(const std::filesystem::path& path, const RemotePtr& remote
 }
 
 Result<std::vector<std::uint8_t>> read_whole(const std::filesystem::path& path, const RemotePtr& remote,
-                                             std::uint64_t most) {
+                                             const MostOf& most_of) {
   const auto refuse = [&path](std::string_view what) {
     return fail(ErrorCode::kDatasetInvalid, fmt::format("{}: {}", remote::shown(path.string()), what));
   };
   ring::UniqueFd fetched;
   if (remote::is_url(path.string())) {
-    auto bytes = fetch_whole(path.string(), remote, most);
-    const bool packed = bytes && bytes->size() > 1 && (*bytes)[0] == 0x1F && (*bytes)[1] == 0x8B;
-    if (!bytes || !packed) return bytes;
+    auto bytes = fetch_whole(path.string(), remote);
+    if (!bytes) return bytes;
+    const bool packed = bytes->size() > 1 && (*bytes)[0] == 0x1F && (*bytes)[1] == 0x8B;
+    if (!packed && bytes->size() > most_of(*bytes))
+      return refuse(fmt::format("expected at most {} bytes, found {}", most_of(*bytes), bytes->size()));
+    if (!packed) return bytes;
     auto file = as_file(*bytes, remote::shown(path.string()));
     if (!file) return fail(std::move(file.error()));
     fetched = std::move(*file);
   }
   std::error_code status;
   if (std::filesystem::is_directory(path, status)) return refuse("is a folder; name the file");
+  // A pipe or a device might never end.
+  if (!fetched && std::filesystem::exists(path, status) && !std::filesystem::is_regular_file(path, status))
+    return refuse("is not a file");
   errno = 0;
   const std::unique_ptr<gzFile_s, decltype(&::gzclose)> file(
       fetched ? ::gzdopen(fetched.get(), "rb") : ::gzopen(path.c_str(), "rbe"), &::gzclose);
@@ -78,14 +83,24 @@ Result<std::vector<std::uint8_t>> read_whole(const std::filesystem::path& path, 
   ::gzbuffer(file.get(), 1U << 20);
   std::vector<std::uint8_t> bytes;
   constexpr std::size_t kStep = std::size_t{4} << 20;
+  // A vector that grows needs its bytes twice.
+  const std::uint64_t room = ring::memory_headroom().bytes / 2;
+  std::uint64_t most = 0;
   const auto on_disk = std::filesystem::file_size(path, status);
-  bytes.reserve(status ? 0 : std::min<std::uintmax_t>(on_disk, most));
   for (;;) {
     const std::size_t have = bytes.size();
     bytes.resize(have + kStep);
     const int got = ::gzread(file.get(), bytes.data() + have, kStep);
     bytes.resize(have + static_cast<std::size_t>(std::max(got, 0)));
-    if (bytes.size() > most) return refuse(fmt::format("holds more than {} bytes", most));
+    if (have == 0) {
+      most = most_of(bytes);
+      bytes.reserve(std::min({status ? 0 : on_disk, most, room}));
+    }
+    if (bytes.size() > most) return refuse(fmt::format("expected at most {} bytes, found more", most));
+    if (bytes.size() > room)
+      return fail(
+          ErrorCode::kNotEnoughMemory,
+          fmt::format("{}: has more bytes than half of the free memory ({} bytes)", path.string(), room));
     int error = Z_OK;
     const char* why = ::gzerror(file.get(), &error);
     // A truncated gzip stream reads like a complete one, followed by this error.

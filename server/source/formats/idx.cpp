@@ -20,10 +20,24 @@ struct Idx {
   std::size_t header = 0;
 };
 
+/// Of a file with these first bytes: the header and its values; those of the header alone if it is wrong.
+std::uint64_t most_of_idx(std::span<const std::uint8_t> begin) {
+  const std::size_t header = begin.size() < 4 ? 4 : 4 + 4 * std::size_t{begin[3]};
+  if (begin.size() < header || header == 4) return header;
+  std::uint64_t values = 1;
+  for (std::size_t at = 4; at < header; at += 4) {
+    const std::uint64_t size = std::uint32_t{begin[at]} << 24 | std::uint32_t{begin[at + 1]} << 16 |
+                               std::uint32_t{begin[at + 2]} << 8 | begin[at + 3];
+    if (__builtin_mul_overflow(values, size, &values)) return header;
+  }
+  // One more, so that the error can say that too many follow.
+  return header + std::min(values, ~std::uint64_t{0} - header - 1) + 1;
+}
+
 /// The header is 0 0 type rank, then rank sizes of 4 bytes, big-endian; the values follow.
 Result<Idx> read_idx(const std::filesystem::path& path, const RemotePtr& remote, std::string_view shape,
                      std::size_t least_rank, std::size_t most_rank) {
-  auto bytes = read_whole(path, remote);
+  auto bytes = read_whole(path, remote, most_of_idx);
   if (!bytes) return fail(bytes.error());
   const auto refuse = [&path](const std::string& what) {
     return fail(ErrorCode::kDatasetInvalid, fmt::format("{}: {}", remote::shown(path.string()), what));

@@ -61,7 +61,7 @@ class FileIntake final : public Intake {
       : column_(std::move(column)), line_(line) {}
   std::string add(const json& cell) override {
     if (!cell.is_string() || cell.get_ref<const std::string&>().empty())
-      return fmt::format("{} is not a path", cell.dump());
+      return fmt::format("{} is not a path", shown(cell));
     column_->add(cell.get_ref<const std::string&>());
     lines_.push_back(line_);
     return {};
@@ -100,7 +100,7 @@ class TextIntake final : public ColumnIntake<RaggedColumn> {
  public:
   using ColumnIntake::ColumnIntake;
   std::string add(const json& cell) override {
-    if (!cell.is_string()) return fmt::format("{} is not text", cell.dump());
+    if (!cell.is_string()) return fmt::format("{} is not text", shown(cell));
     column_->add_text(cell.get_ref<const std::string&>());
     return {};
   }
@@ -145,7 +145,7 @@ class ClassIntake final : public Intake {
       : field_(std::move(field)), names_(std::move(names)) {}
   std::string add(const json& cell) override {
     const auto text = class_text(cell);
-    if (!text) return fmt::format("{} is not a class: give a name, or a number from 0", cell.dump());
+    if (!text) return fmt::format("{} is not a class: give a name, or a number from 0", shown(cell));
     const auto place = names_.find(*text);
     if (!place) return names_.stranger(*text);
     labels_.push_back(*place);
@@ -206,10 +206,10 @@ class HotIntake final : public ColumnIntake<FixedColumn> {
         begin = end + 1;
       }
     }
-    if (!list.is_array()) return fmt::format("{} is not a list of classes", cell.dump());
+    if (!list.is_array()) return fmt::format("{} is not a list of classes", shown(cell));
     for (const json& element : list) {
       const auto name = class_text(element);
-      if (!name) return fmt::format("{} is not a class", element.dump());
+      if (!name) return fmt::format("{} is not a class", shown(element));
       const auto place = names_.find(*name);
       if (!place) return names_.stranger(*name);
       hot_.push_back(*place);

@@ -122,12 +122,12 @@ std::string each_csv_row(std::istream& stream, char delimiter, Picker& picker) {
   CsvRows rows(picker, delimiter);
   std::string text;
   bool sound = true;
-  for (std::uint64_t line = 1; sound && std::getline(stream, text); ++line) {
+  for (std::uint64_t line = 1; sound && next_line(stream, text); ++line) {
     if (line == 1 && text.starts_with(kByteOrderMark)) text.erase(0, kByteOrderMark.size());
     sound = rows.line(line, text += '\n');
   }
   if (sound) rows.end();
-  return stream.bad() ? std::strerror(errno) : "";
+  return why_unreadable(stream);
 }
 
 std::string each_json_line(std::istream& stream, Picker& picker) {
