@@ -34,6 +34,15 @@ target_compile_options(headrace_flags INTERFACE $<$<CXX_COMPILER_ID:GNU>:--param
 if(HEADRACE_WERROR)
   target_compile_options(headrace_flags INTERFACE -Werror)
 endif()
+# Memory errors become harder to exploit: server/SECURITY.md. Debian's packages are built with the same flags.
+if(NOT HEADRACE_SANITIZE)
+  target_compile_options(headrace_flags INTERFACE -fstack-protector-strong -fstack-clash-protection
+    $<$<STREQUAL:${CMAKE_SYSTEM_PROCESSOR},x86_64>:-fcf-protection>
+    $<$<CONFIG:Release>:-U_FORTIFY_SOURCE> $<$<CONFIG:Release>:-D_FORTIFY_SOURCE=2>)
+endif()
+add_link_options(-Wl,-z,relro,-z,now,-z,noexecstack)
+include(CheckPIESupported)
+check_pie_supported(LANGUAGES CXX)
 if(HEADRACE_SANITIZE)
   add_compile_options(-fsanitize=${HEADRACE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${HEADRACE_SANITIZE})

@@ -23,6 +23,7 @@ if(HEADRACE_STATIC_LIBARCHIVE)
   set_property(TARGET PkgConfig::libarchive PROPERTY INTERFACE_LINK_LIBRARIES
                "${HEADRACE_LIBARCHIVE_A};PkgConfig::libarchive_needs;bz2")
 endif()
+pkg_check_modules(seccomp REQUIRED IMPORTED_TARGET GLOBAL libseccomp)
 pkg_check_modules(numa REQUIRED IMPORTED_TARGET GLOBAL numa)
 find_package(CURL 7.85 REQUIRED)
 find_package(pugixml REQUIRED)

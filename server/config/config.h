@@ -50,12 +50,14 @@ struct MetricsConfig {
 
 /// Whether to assign workers and memory to nodes if the machine has several NUMA nodes: server/placement.
 enum class Numa : std::uint8_t { kAuto, kOff };
+enum class Seccomp : std::uint8_t { kAuto, kOff };
 
 struct ServerConfig {
   std::filesystem::path directory;  ///< for the sockets; absolute. See default_directory()
   AllowedUsers allow;               ///< users that may attach, besides the server's user and root
   unsigned threads = 0;             ///< never 0 after load(): `auto` is default_threads()
   Numa numa = Numa::kAuto;
+  Seccomp seccomp = Seccomp::kAuto;
   std::optional<MetricsConfig> metrics = MetricsConfig{};  ///< none: `metrics: off`
   std::chrono::milliseconds evict_after{30'000};
   std::chrono::milliseconds group_grace{60'000};
@@ -75,7 +77,7 @@ struct RingConfig {
   std::uint32_t prefetch = 4;    ///< batches
   std::uint32_t max_leases = 3;  ///< per client
   std::uint32_t max_clients = 4;
-  Access data_access = Access::kReadWrite;  ///< if ServerConfig::allow is set, the default is kReadOnly
+  Access data_access = Access::kReadOnly;
 
   static described::Description<RingConfig> description();
 };

@@ -99,6 +99,9 @@ Description<ServerConfig> ServerConfig::description() {
            key("numa", &Self::numa, word<Numa>({{"auto", Numa::kAuto}, {"off", Numa::kOff}}),
                "auto: with several NUMA nodes, each worker stays on one node, and shared memory is "
                "interleaved over these nodes; off: the kernel decides."),
+           key("seccomp", &Self::seccomp, word<Seccomp>({{"auto", Seccomp::kAuto}, {"off", Seccomp::kOff}}),
+               "auto: system calls that a server never makes are refused, and the log names them; off: all "
+               "are allowed."),
            without_default(
                key("metrics", &Self::metrics, metrics_or_off(),
                    "Where the status page, /metrics, /healthz and /readyz are served; off: nowhere.")),

@@ -17,13 +17,13 @@
 #include <thread>
 
 #include "clientlib/ring/unique_fd.h"
+#include "server/metrics/slow_requests.h"
 #include "server/metrics/tcp_user.h"
 
 namespace headrace::server::metrics {
 namespace {
 
-/// civetweb assigns a thread to a connection before its first byte arrives. So another connection waits at
-/// most (silent connections / threads) times the timeout.
+/// civetweb assigns a thread to a connection before its first byte arrives: see slow_requests.h.
 constexpr int kThreads = 32;
 constexpr int kPatienceMs = 1000;
 /// The page may run its inline script, and load images and figures from this server; browsers refuse all
@@ -195,6 +195,23 @@ Addresses numeric(const std::string& address, int port) {
   return {found, &::freeaddrinfo};
 }
 
+void note_progress(const mg_connection* connection) noexcept try {
+  const mg_request_info& info = *mg_get_request_info(connection);
+  note_request(info.remote_addr, info.remote_port);
+} catch (...) {  // no memory: the connection may be ended as a slow one
+}
+
+/// Notes requests, and connections that civetweb is about to close.
+CivetCallbacks callbacks() {
+  CivetCallbacks out;
+  out.begin_request = [](mg_connection* connection) {
+    note_progress(connection);
+    return 0;  // civetweb is to handle it
+  };
+  out.connection_close = [](const mg_connection* connection) { note_progress(connection); };
+  return out;
+}
+
 /// The system's error for the port, which civetweb does not report; 0: none.
 int bind_error(const std::string& address, int port) {
   const Addresses found = numeric(address, port);
@@ -255,7 +272,8 @@ Result<std::unique_ptr<HttpServer>> HttpServer::start(const std::string& address
                                             "keep_alive_timeout_ms", "500",
                                             "linger_timeout_ms",     "500"};
   try {
-    http->impl_->server = std::make_unique<CivetServer>(options);
+    const CivetCallbacks noting = callbacks();
+    http->impl_->server = std::make_unique<CivetServer>(options, &noting);
   } catch (const CivetException& error) {
     const int refused = bind_error(address, port);
     if (refused == EADDRINUSE)

@@ -1,7 +1,7 @@
-// The HTTP port (civetweb), on threads of its own, so that nothing here delays the data. A connection that
-// sends no request, or reads too slowly, occupies a thread for one second; 32 are served at a time and the
-// others wait: with 90 silent connections, a reply takes up to three seconds. At most a quarter of the
-// threads send endless replies. Methods are GET and HEAD; others are refused with status 405.
+// The HTTP port (civetweb), on threads of its own, so that nothing here delays the data. 32 connections are
+// served at a time. Half of the threads are free for those that send a request at once: if more have sent
+// none, the oldest are ended. At most a quarter of the threads send endless replies. Methods are GET and
+// HEAD; others are refused with status 405.
 #pragma once
 
 #include <sys/types.h>

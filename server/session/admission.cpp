@@ -25,6 +25,8 @@
 #include "clientlib/ring/futex.h"
 #include "clientlib/wire/protocol.h"
 #include "server/log/log.h"
+#include "server/metrics/slow_requests.h"
+#include "server/sandbox/sandbox.h"
 #include "server/session/descriptors.h"
 #include "server/session/handshake.h"
 
@@ -158,7 +160,10 @@ bool is_allowed(int fd) {
         reserved_descriptors(), descriptor_limit());
     return false;
   }
-  if (option(fd, SO_DOMAIN) != AF_UNIX) return true;
+  if (option(fd, SO_DOMAIN) != AF_UNIX) {
+    metrics::note_accepted(fd);
+    return true;
+  }
   const auto peer = admitted_peer(fd);
   if (!peer) {
     wrong_user.refuse("connection refused: {}; to admit a user, list the uid in server.allow.uids",
@@ -180,6 +185,8 @@ bool is_allowed(int fd) {
 }
 
 int accept_admitted(int listener, sockaddr* address, socklen_t* size, int flags) {
+  // libzmq's thread blocks all signals.
+  [[maybe_unused]] thread_local const bool ready = (sandbox::unblock_refusals(), true);
   const auto fd = static_cast<int>(::syscall(SYS_accept4, listener, address, size, flags));
   if (fd < 0) {
     // libzmq ends the process if there is no descriptor or no memory. The connection stays in the queue.

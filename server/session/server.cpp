@@ -22,6 +22,7 @@
 #include "server/log/barrier.h"
 #include "server/log/log.h"
 #include "server/placement/apply.h"
+#include "server/sandbox/sandbox.h"
 #include "server/session/admission.h"
 #include "server/session/descriptors.h"
 #include "server/session/labels.h"
@@ -337,6 +338,7 @@ void Server::tick(std::uint64_t now_ns) {
   }
   sessions_->tick(now_ns, nanoseconds(config_.evict_after));
   if (status_) status_->tick(now_ns);
+  sandbox::log_refusals();
   // Last: a loop that hangs or throws above is not alive.
   ticked_ns_ = now_ns;
   if (manager_ != nullptr) manager_->alive(now_ns);

@@ -21,6 +21,7 @@
 #include "clientlib/ring/unique_fd.h"
 #include "server/log/log.h"
 #include "server/log/sink.h"
+#include "server/sandbox/sandbox.h"
 #include "server/session/server.h"
 #include "server/session/service_manager.h"
 #include "server/verbs/live_line.h"
@@ -78,16 +79,27 @@ void write_ready_line(int fd, const std::string& line) {
         fd);
 }
 
+/// A server that cannot be confined still serves: whether it must not is up to those who read the log.
+void confine(const Result<void>& privileges, config::Seccomp seccomp) {
+  if (!privileges) log::warn("{}", privileges.error().message);
+  if (seccomp == config::Seccomp::kOff || !sandbox::can_filter()) return;
+  if (auto filtered = sandbox::filter_calls(); !filtered) log::warn("{}", filtered.error().message);
+}
+
+/// Before any thread is created.
 int serve(const ServeArguments& arguments) {
+  const auto privileges = sandbox::drop_privileges();
   const auto sink = std::make_shared<log::Sink>(STDERR_FILENO);
   log::set_sink(sink);  // first, so that a startup error does not wait for the log's reader
   auto config = arguments.config.load();
   if (!config) return report(config.error());
   log::set_level(config->server.log_level);
   sink->set_format(config->server.log_format);
+  confine(privileges, config->server.seccomp);
   reserve_stop_signals();
 
   auto server = session::Server::start(*config);
+  sandbox::log_refusals();
   if (!server && config->server.log_format == log::Format::kJson) {
     log::error("{}", server.error().to_string());
     return exit_code_of(server.error());
@@ -116,6 +128,7 @@ int serve(const ServeArguments& arguments) {
     }
     server->reset();
   }
+  sandbox::log_refusals();
   log::info("stopped");
   return 0;
 }

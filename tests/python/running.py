@@ -143,3 +143,8 @@ class Server(Process):
 
     def metrics(self) -> str:
         return http_get(self.metrics_url + "/metrics")
+
+    def stop(self, seconds: float = 15) -> int:
+        status = super().stop(seconds)
+        assert "seccomp:" not in self.output(), f"a server's own calls are refused:\n{self.output()}"
+        return status

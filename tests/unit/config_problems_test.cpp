@@ -77,7 +77,7 @@ std::vector<Wrong> cases() {
        "x.yaml:2:26: streams.t.wait_for: unknown key \"wait_for\"; it belongs under `sharing`"},
       {"UnknownKeyFarFromAll", kNothing + ok + "server: {zzzzzzzzz: 3}\n",
        "x.yaml:3:10: server.zzzzzzzzz: unknown key \"zzzzzzzzz\"; known here: allow, directory, "
-       "drain_timeout, evict_after, group_grace, log_format, log_level, metrics, numa, threads"},
+       "drain_timeout, evict_after, group_grace, log_format, log_level, metrics, numa, seccomp, threads"},
       {"DashForUnderscore", images("    batch-size: 4\n"),
        "x.yaml:6:5: streams.t.batch-size: unknown key \"batch-size\"; did you mean \"batch_size\"?"},
       {"StreamWithoutSource", kNothing + "streams:\n  t: {seed: 1}\n",

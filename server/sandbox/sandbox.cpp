@@ -1,0 +1,195 @@
+#include "server/sandbox/sandbox.h"
+
+#include <fmt/format.h>
+#include <linux/capability.h>
+#include <sched.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <termios.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include "server/log/log.h"
+#include "server/sandbox/allowed_calls.h"
+
+namespace headrace::server::sandbox {
+namespace {
+
+/// System calls have small numbers; the highest one of Linux 6.12 is 466.
+constexpr std::size_t kMostCalls = 1024;
+/// SYS_SECCOMP of the kernel's <asm-generic/siginfo.h>, which glibc 2.36 lacks.
+constexpr int kRefusal = 1;
+enum class Refusal : std::uint8_t { kNone, kNew, kLogged };
+std::array<std::atomic<Refusal>, kMostCalls> refusals;
+int newest_known = 0;  // written before the filter is in effect
+
+/// The handler of SIGSYS, in the thread that made the call.
+void refuse(int /*signal*/, siginfo_t* info, void* context) {
+  if (info->si_code != kRefusal) return;  // sent by kill(2)
+  const int call = info->si_syscall;
+  auto expected = Refusal::kNone;
+  if (call >= 0 && static_cast<std::size_t>(call) < kMostCalls)
+    refusals[static_cast<std::size_t>(call)].compare_exchange_strong(expected, Refusal::kNew);
+  auto& registers = static_cast<ucontext_t*>(context)->uc_mcontext;
+  const long result = call > newest_known ? -ENOSYS : -EPERM;
+#if defined(__x86_64__)
+  registers.gregs[REG_RAX] = result;
+#elif defined(__aarch64__)
+  registers.regs[0] = static_cast<unsigned long long>(result);
+#else
+#error "add the register in which this architecture returns the result of a system call"
+#endif
+}
+
+std::string name_of(int call) {
+  const std::unique_ptr<char, decltype(&std::free)> name(
+      ::seccomp_syscall_resolve_num_arch(SCMP_ARCH_NATIVE, call), &std::free);
+  return name ? std::string(name.get()) : fmt::format("number {}", call);
+}
+
+int newest_known_call() {
+  int call = kMostCalls;
+  do {
+    --call;
+    const std::unique_ptr<char, decltype(&std::free)> name(
+        ::seccomp_syscall_resolve_num_arch(SCMP_ARCH_NATIVE, call), &std::free);
+    if (name) return call;
+  } while (call > 0);
+  return kMostCalls;
+}
+
+/// Adds rules to a filter; remembers the first failure.
+class Rules {
+ public:
+  explicit Rules(scmp_filter_ctx filter) : filter_(filter) {}
+  template <class... Conditions>
+  void allow(int call, Conditions... conditions) {
+    add(SCMP_ACT_ALLOW, call, conditions...);
+  }
+  template <class... Conditions>
+  void add(std::uint32_t action, int call, Conditions... conditions) {
+    constexpr unsigned kCount = sizeof...(conditions);
+    const std::array<scmp_arg_cmp, kCount + 1> all{conditions..., scmp_arg_cmp{}};
+    const int failed = ::seccomp_rule_add_array(filter_, action, call, kCount, all.data());
+    if (failed != 0 && error_ == 0) error_ = failed;
+  }
+  [[nodiscard]] int error() const { return error_; }
+
+ private:
+  scmp_filter_ctx filter_;
+  int error_ = 0;
+};
+
+scmp_arg_cmp equal(unsigned argument, std::uint64_t value) {
+  return scmp_arg_cmp{argument, SCMP_CMP_EQ, value, 0};
+}
+scmp_arg_cmp masked(unsigned argument, std::uint64_t mask, std::uint64_t value) {
+  return scmp_arg_cmp{argument, SCMP_CMP_MASKED_EQ, mask, value};
+}
+
+void add_conditional_rules(Rules& rules) {
+  // Never writable and executable at once.
+  for (const int call : {SCMP_SYS(mmap), SCMP_SYS(mprotect)})
+    for (const std::uint64_t access : {0, PROT_WRITE, PROT_EXEC})
+      rules.allow(call, masked(2, PROT_WRITE | PROT_EXEC, access));
+  // Threads, no processes. The flags of clone3 are in memory, out of the filter's reach: glibc falls back to
+  // clone.
+  rules.allow(SCMP_SYS(clone), masked(0, CLONE_THREAD, CLONE_THREAD));
+  rules.add(SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3));
+  for (const std::uint64_t family : {AF_UNIX, AF_INET, AF_INET6, AF_NETLINK}) {  // netlink: getaddrinfo(3)
+    rules.allow(SCMP_SYS(socket), equal(0, family));
+    rules.allow(SCMP_SYS(socketpair), equal(0, family));
+  }
+  for (const std::uint64_t request : {FIONREAD, FIONBIO, FIOCLEX, TCGETS, TIOCGWINSZ, TCSETS, TCSETSW})
+    rules.allow(SCMP_SYS(ioctl), equal(1, request));
+}
+
+}  // namespace
+
+bool can_filter() {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return false;
+#else
+  return true;
+#endif
+}
+
+Result<void> drop_privileges() {
+  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
+    return fail(ErrorCode::kEnvironment, fmt::format("cannot set no_new_privs: {}", std::strerror(errno)));
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  std::array<__user_cap_data_struct, _LINUX_CAPABILITY_U32S_3> sets{};
+  if (::syscall(SYS_capget, &header, sets.data()) != 0)
+    return fail(ErrorCode::kEnvironment, fmt::format("cannot read capabilities: {}", std::strerror(errno)));
+  constexpr std::uint32_t kKept =
+      CAP_TO_MASK(CAP_DAC_OVERRIDE) | CAP_TO_MASK(CAP_DAC_READ_SEARCH) | CAP_TO_MASK(CAP_SYS_PTRACE);
+  const std::uint32_t kept = ::geteuid() == 0 ? kKept : 0;
+  sets[0] = {sets[0].effective & kept, sets[0].permitted & kept, 0};
+  sets[1] = {};
+  if (::syscall(SYS_capset, &header, sets.data()) != 0)
+    return fail(ErrorCode::kEnvironment,
+                fmt::format("cannot give up capabilities: {}", std::strerror(errno)));
+  return {};
+}
+
+Result<void> filter_calls() {
+  const auto wrong = [](const char* what, int negative) {
+    return fail(ErrorCode::kEnvironment,
+                fmt::format("seccomp: {}: {}; set `server.seccomp: off` to run without this filter", what,
+                            std::strerror(-negative)));
+  };
+  struct sigaction action {};
+  action.sa_sigaction = &refuse;
+  action.sa_flags = SA_SIGINFO | SA_NODEFER;
+  if (::sigaction(SIGSYS, &action, nullptr) != 0) return wrong("cannot handle SIGSYS", -errno);
+  newest_known = newest_known_call();
+  const std::unique_ptr<void, decltype(&::seccomp_release)> filter(::seccomp_init(SCMP_ACT_TRAP),
+                                                                   &::seccomp_release);
+  if (!filter) return wrong("cannot make a filter", -ENOMEM);
+  // All threads, and a search tree, not a list.
+  for (const auto attribute : {SCMP_FLTATR_CTL_TSYNC, SCMP_FLTATR_CTL_NNP})
+    if (const int failed = ::seccomp_attr_set(filter.get(), attribute, 1))
+      return wrong("cannot set up the filter", failed);
+  if (const int failed = ::seccomp_attr_set(filter.get(), SCMP_FLTATR_CTL_OPTIMIZE, 2))
+    return wrong("cannot set up the filter", failed);
+  Rules rules(filter.get());
+  for (const int call : kAllowed) rules.allow(call);
+  add_conditional_rules(rules);
+  if (rules.error() != 0) return wrong("cannot add a rule", rules.error());
+  if (const int failed = ::seccomp_load(filter.get())) return wrong("the kernel refuses the filter", failed);
+  return {};
+}
+
+void unblock_refusals() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGSYS);
+  ::pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+}
+
+void log_refusals() {
+  for (std::size_t call = 0; call < kMostCalls; ++call) {
+    auto expected = Refusal::kNew;
+    if (!refusals[call].compare_exchange_strong(expected, Refusal::kLogged)) continue;
+    log::warn(
+        "seccomp: refused the system call {}, which a server does not need. If a library makes it "
+        "(LD_PRELOAD, a new C "
+        "library), report it and set `server.seccomp: off`; otherwise somebody may be attacking this server",
+        name_of(static_cast<int>(call)));
+  }
+}
+
+}  // namespace headrace::server::sandbox
