@@ -93,7 +93,7 @@ Config read(Document& document, const std::filesystem::path& folder, const Envir
       if (!value.is_object()) continue;
       const Pointer at = Pointer("/streams") / name;
       const json sound = sound_keys(document, at);
-      StreamConfig stream = read_stream(sound, reading(at), out.server);
+      StreamConfig stream = read_stream(sound, reading(at));
       stream.places = places_of(document, at, stream.plan.chain.transforms.size());
       apply_feed(out, stream);
       check_stream(stream, sound, reading(at), out, sources.is_object() ? &names : nullptr);

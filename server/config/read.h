@@ -10,8 +10,7 @@ namespace headrace::server::config {
 
 ServerConfig read_server(const described::Json& value, const described::Reading& reading,
                          const Environment& environment);
-StreamConfig read_stream(const described::Json& value, const described::Reading& reading,
-                         const ServerConfig& server);
+StreamConfig read_stream(const described::Json& value, const described::Reading& reading);
 
 /// Finds unknown names and parts, cycles, sources that are nested too deep, and splits whose parts could
 /// share a sample because a source occurs more than once in what is split. `sources`: those without a problem

@@ -53,8 +53,8 @@ Description<RingConfig> RingConfig::description() {
        key("max_clients", &Self::max_clients, integer<std::uint32_t>(1, 64),
            "Clients that may be attached at once."),
        key("data_access", &Self::data_access, word(words_of(Access())),
-           "Whether clients may make their mapping of the ring writable, which some GPU drivers need to pin "
-           "it. If `server.allow` is set, the default is read_only.")}};
+           "read_only: no client can change the ring, and so what others read. read_write: clients may make "
+           "their mapping writable, which some GPU drivers need to pin it (the loader says so).")}};
 }
 
 Description<SharingConfig> SharingConfig::description() {
@@ -147,7 +147,7 @@ Description<StreamConfig> StreamConfig::description() {
   return out;
 }
 
-StreamConfig read_stream(const Json& value, const Reading& reading, const ServerConfig& server) {
+StreamConfig read_stream(const Json& value, const Reading& reading) {
   StreamConfig out;
   read_into(out, value, reading);
   if (const auto given = value.find("sampler"); given != value.end()) {
@@ -159,8 +159,6 @@ StreamConfig read_stream(const Json& value, const Reading& reading, const Server
   // A device's client holds a batch until its copy has ended: with fewer leases, copies wait for one another.
   constexpr std::uint32_t kForDevices = 5;
   if (out.plan.on_device && !has("/ring/max_leases")) out.ring.max_leases = kForDevices;
-  // Allowed users can only read, unless the configuration says otherwise.
-  if (!server.allow.empty() && !has("/ring/data_access")) out.ring.data_access = Access::kReadOnly;
   if (!has("/sharing/max_lag")) out.sharing.max_lag = out.ring.prefetch;
   return out;
 }

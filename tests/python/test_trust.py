@@ -274,14 +274,19 @@ def may_write_to_the_ring(address: str) -> bool:
         return True
 
 
+def test_no_client_writes_to_the_ring(serve: Serve) -> None:
+    server = serve(config())
+    assert not may_write_to_the_ring(server.address), "not even the server's own user"
+    trusting = config()
+    trusting["streams"] = {"train": {**CONFIG["streams"]["train"], "ring": {"data_access": "read_write"}}}
+    server = serve(trusting)
+    assert may_write_to_the_ring(server.address), "if the configuration says so"
+
+
 @needs_root
 def test_an_allowed_user_reads_the_ring_and_does_not_write_to_it(serve: Serve) -> None:
     server = serve(config(allow={"uids": [NOBODY]}))
     assert not as_user(NOBODY, lambda: may_write_to_the_ring(server.address))
-    trusting = config(allow={"uids": [NOBODY]})
-    trusting["streams"] = {"train": {**CONFIG["streams"]["train"], "ring": {"data_access": "read_write"}}}
-    server = serve(trusting)
-    assert as_user(NOBODY, lambda: may_write_to_the_ring(server.address)), "if the configuration says so"
 
 
 @needs_root

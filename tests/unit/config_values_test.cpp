@@ -63,7 +63,7 @@ TEST(ConfigValues, LeaveOutWhatHasADefault) {
   EXPECT_EQ(t.ring.prefetch, 4U);
   EXPECT_EQ(t.ring.max_leases, 3U);
   EXPECT_EQ(t.ring.max_clients, 4U);
-  EXPECT_EQ(t.ring.data_access, Access::kReadWrite);
+  EXPECT_EQ(t.ring.data_access, Access::kReadOnly);
   EXPECT_EQ(t.sharing.max_lag, 4U);
   EXPECT_EQ(t.sharing.on_lag, OnLag::kDetach);
   EXPECT_EQ(t.sharing.wait_for, 1U);
@@ -114,7 +114,7 @@ streams:
     warnings: bad
     max_pixels: 1000
     resize_passes: horizontal_first
-    ring: {prefetch: 6, max_leases: 2, max_clients: 9, data_access: read_only}
+    ring: {prefetch: 6, max_leases: 2, max_clients: 9, data_access: read_write}
     sharing: {wait_for: 3, wait_timeout: 1h}
   other: {source: nothing, sharing: {max_lag: 2, on_lag: wait}}
 )");
@@ -169,7 +169,7 @@ streams:
   EXPECT_EQ(t.ring.prefetch, 6U);
   EXPECT_EQ(t.ring.max_leases, 2U);
   EXPECT_EQ(t.ring.max_clients, 9U);
-  EXPECT_EQ(t.ring.data_access, Access::kReadOnly);
+  EXPECT_EQ(t.ring.data_access, Access::kReadWrite);
   EXPECT_EQ(t.sharing.max_lag, 6U) << "its default is prefetch";
   EXPECT_EQ(t.sharing.wait_for, 3U);
   EXPECT_EQ(t.sharing.wait_timeout, 1h);

@@ -54,7 +54,7 @@ inline Seen seen(const DeviceBatch& batch) {
 class DeviceLoaderTest : public testing::Test {
  protected:
   void SetUp() override { serve(); }
-  void serve(const std::string& plan = "batch_size: 8, ring: { max_leases: 4 }") {
+  void serve(const std::string& plan = "batch_size: 8, ring: { max_leases: 4, data_access: read_write }") {
     server_.reset();
     server_.emplace(directory_, kSamples, kRow, plan);
   }

@@ -82,7 +82,7 @@ TEST_F(ResidentLoaderTest, SeeksAsAStreamDoes) {
 }
 
 TEST_F(ResidentLoaderTest, ItsStateResumesAStreamAndAStreamsResumesIt) {
-  serve("batch_size: 8, delivery: shard");
+  serve("batch_size: 8, delivery: shard, ring: { data_access: read_write }");
   const auto loader = load();
   next(*loader);
   next(*loader);
@@ -109,7 +109,7 @@ TEST_F(ResidentLoaderTest, ItsStateResumesAStreamAndAStreamsResumesIt) {
 }
 
 TEST_F(ResidentLoaderTest, RanksThatDisagreeGetAnError) {
-  serve("batch_size: 8, delivery: shard");
+  serve("batch_size: 8, delivery: shard, ring: { data_access: read_write }");
   const auto loader = load({.rank = 0, .world_size = 2});
   rest_of(*loader);
   const auto taken =
@@ -265,7 +265,7 @@ TEST_F(ResidentLoaderTest, RefusesASetThatDoesNotFitWithItsSizes) {
 }
 
 TEST_F(ResidentLoaderTest, RefusesTheServersMemoryOfAGroup) {
-  serve("batch_size: 8, delivery: shard");
+  serve("batch_size: 8, delivery: shard, ring: { data_access: read_write }");
   const auto refused = try_load({.resume_from_server = true});
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
@@ -282,7 +282,7 @@ TEST_F(ResidentLoaderTest, CopiesBatchesIfConfigured) {
 
 TEST_F(ResidentLoaderTest, GoesOnUploadingAfterAnInterrupt) {
   write_cifar(folder_.path() / "cifar", 1200);
-  serve("batch_size: 64");
+  serve("batch_size: 64, ring: { data_access: read_write }");
   DeviceLoaderOptions options;
   std::uint64_t there = 0;
   options.uploading = [&](std::uint64_t samples, std::uint64_t) {
@@ -333,7 +333,7 @@ TEST_F(ResidentLoaderTest, NamesASampleThatIsBad) {
 }
 
 TEST_F(ResidentLoaderTest, MoreLoadersUploadAtOnceThanTheRingHasLanes) {
-  serve("batch_size: 8, ring: { max_clients: 2 }");
+  serve("batch_size: 8, ring: { max_clients: 2, data_access: read_write }");
   Stream stream = open();
   const auto sent = rest_of(stream);
   std::vector<std::unique_ptr<DeviceLoader>> loaders;

@@ -235,8 +235,8 @@ void CopyEngine::register_mapping(std::span<std::byte> mapping, std::shared_ptr<
   if (!pinned.refusal().empty() && !std::exchange(impl.refusal_reported, true))
     impl.options.warn(fmt::format(
         "cannot pin {} of the ring's {} bytes for {}: {}; batches there are copied once more, through a "
-        "pinned buffer (counted in headrace_client_staged_copies_total): if the memlock limit is too low, "
-        "raise it",
+        "pinned buffer (counted in headrace_client_staged_copies_total). If the memlock limit is too low, "
+        "raise it; if the GPU cannot pin read-only memory, set ring.data_access: read_write",
         mapping.size() - pinned.pinned_bytes(), mapping.size(), impl.device->name(), pinned.refusal()));
 }
 

@@ -1,0 +1,189 @@
+"""Input that costs far more than its size: images, configurations and data files. Each is refused by name, soon, with little memory."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import resource
+import struct
+import subprocess
+import sys
+import time
+import zlib
+from pathlib import Path
+from typing import Any
+
+import headrace
+import pytest
+import yaml
+from conftest import ServerFactory
+from PIL import Image
+from running import headrace_binary, wait_until
+
+ROOM = 100 << 20  # bytes
+
+
+def segment_end(file: bytes, at: int) -> int:
+    return at + 2 + int.from_bytes(file[at + 2 : at + 4], "big")
+
+
+def many_scans(side: int, scans: int) -> bytes:
+    """A progressive JPEG with one of its scans repeated: a few bytes, and each time all coefficients are visited."""
+    whole = io.BytesIO()
+    Image.new("L", (side, side), 128).save(whole, "JPEG", progressive=True)
+    file = whole.getvalue()
+    begin = file.index(b"\xff\xda", file.index(b"\xff\xda") + 2)  # the second one: of a flat image it says nothing
+    end = segment_end(file, begin)
+    while file[end] != 0xFF or file[end + 1] == 0:
+        end += 1
+    return file[:end] + file[begin:end] * scans + file[end:]
+
+
+def png_without_end(side: int) -> bytes:
+    """Complete pixels without IEND: the decoder needs the whole image in memory to see that they are."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    packer = zlib.compressobj(1)
+    row = b"\0" + bytes(3 * side)
+    data = b"".join(packer.compress(row) for _ in range(side)) + packer.flush()
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)) + chunk(b"IDAT", data)
+
+
+def folder_of(path: Path, file: bytes, suffix: str, count: int) -> str:
+    (path / "class_0").mkdir(parents=True)
+    for i in range(count):
+        (path / "class_0" / f"{i}.{suffix}").write_bytes(file)
+    return str(path)
+
+
+def test_a_jpeg_of_490_scans_does_not_delay_the_end(start_server: ServerFactory, quiet_config: dict[str, Any], tmp_path: Path) -> None:
+    file = many_scans(side=9000, scans=490)
+    assert len(file) < 1 << 20
+    quiet_config["sources"]["images"]["path"] = folder_of(tmp_path / "scans", file, "jpg", 16)
+    server = start_server(quiet_config)
+    loader = headrace.Loader(server.address, stream="train", timeout=10)
+    time.sleep(0.5)  # decoding
+    begin = time.monotonic()
+    assert server.stop() == 0
+    assert time.monotonic() - begin < 10, "5 s on an idle machine"
+    loader.close()
+    assert "2 billion scans times pixels" in server.output()
+
+
+def test_large_images_take_turns_under_a_memory_limit(start_server: ServerFactory, basic_config: dict[str, Any], tmp_path: Path) -> None:
+    side = 5500  # 90 MB of pixels
+    basic_config["sources"]["images"]["path"] = folder_of(tmp_path / "large", png_without_end(side), "png", 8)
+    basic_config["server"]["threads"] = 4
+    basic_config["streams"]["train"] |= {"batch_size": 4, "sharing": {"window": "0B"}}
+    server = start_server(basic_config, env={"MALLOC_ARENA_MAX": "1"})  # each arena takes 64 MB of addresses
+    mapped = int(Path(f"/proc/{server.popen.pid}/statm").read_text().split()[0]) * resource.getpagesize()
+    limit = mapped + (220 << 20)
+    resource.prlimit(server.popen.pid, resource.RLIMIT_AS, (limit, limit))
+    with headrace.Loader(server.address, stream="train", timeout=60, batch_timeout=120) as loader:
+        assert len(list(loader)) == len(loader) == 2
+    assert "bad sample" not in server.output()
+
+
+# In a process of its own, because a child's peak includes that of the process that starts it.
+MEASURE = """
+import resource, subprocess, sys
+done = subprocess.run(sys.argv[1:], stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT)
+print(done.returncode, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024)
+"""
+
+
+def measured(*arguments: str) -> tuple[int, str, int]:
+    """Exit status, output, and the peak of memory in bytes."""
+    command = [sys.executable, "-c", MEASURE, headrace_binary(), *arguments]
+    done = subprocess.run(command, capture_output=True, timeout=100, check=True)
+    *output, last = done.stdout.decode(errors="replace").splitlines()
+    status, peak = map(int, last.split())
+    return status, "\n".join(output), peak
+
+
+def checked(path: Path, source: dict[str, Any]) -> str:
+    config = path / "hostile.yaml"
+    config.write_text(yaml.safe_dump({"sources": {"data": source}, "streams": {"train": {"source": "data", "batch_size": 2}}}))
+    status, output, peak = measured("check", str(config))
+    assert status != 0 and "INTERNAL" not in output, output
+    assert peak < ROOM, f"{peak >> 20} MB: {output}"
+    return output
+
+
+def test_a_gzip_bomb_is_refused_by_its_header(tmp_path: Path) -> None:
+    with gzip.open(tmp_path / "images.gz", "wb", compresslevel=1) as bomb:
+        bomb.write(struct.pack(">IIII", 0x803, 10, 28, 28))
+        for _ in range(1024):
+            bomb.write(bytes(1 << 20))
+    (tmp_path / "labels").write_bytes(struct.pack(">II", 0x801, 10) + bytes(10))
+    told = checked(tmp_path, {"type": "idx", "images": str(tmp_path / "images.gz"), "labels": str(tmp_path / "labels")})
+    assert "images.gz: expected at most 7857 bytes, found more" in told
+
+
+@pytest.mark.parametrize("device", ["/dev/zero", "pipe"])
+def test_endless_files_are_no_data_files(device: str, tmp_path: Path) -> None:
+    if device == "pipe":
+        device = str(tmp_path / "pipe")
+        os.mkfifo(device)
+    assert f"{device}: is not a file" in checked(tmp_path, {"type": "idx", "images": device, "labels": device})
+    assert "is not a file" in checked(tmp_path, {"type": "manifest", "path": device})
+
+
+@pytest.mark.parametrize("name", ["list.csv", "list.jsonl"])
+def test_a_line_of_gigabytes_is_no_text(name: str, tmp_path: Path) -> None:
+    with open(tmp_path / name, "wb") as file:
+        file.write(b"image,label\n" if name.endswith("csv") else b"{}\n")
+        file.truncate(10 << 30)
+    assert "a line has more than 16 MiB" in checked(tmp_path, {"type": "manifest", "path": str(tmp_path / name)})
+
+
+def test_invalid_utf8_in_a_number_is_named(tmp_path: Path) -> None:
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.jpg")
+    (tmp_path / "list.csv").write_bytes(b"image,score\na.jpg,\xff\xfe\n")
+    source = {"type": "manifest", "path": str(tmp_path / "list.csv"), "fields": {"image": {"column": "image"}, "score": {"kind": "value", "dtype": "float32"}}}
+    assert "list.csv:2" in checked(tmp_path, source)
+
+
+def test_a_large_configuration_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "large.yaml").write_text("streams:\n" + "  a: {source: b}\n" * 700_000)
+    status, output, peak = measured("check", str(tmp_path / "large.yaml"))
+    assert status != 0 and "CONFIG_INVALID" in output and peak < ROOM, output
+
+
+def test_bench_names_the_failure_of_its_stream_at_once(quiet_config: dict[str, Any], tmp_path: Path) -> None:
+    quiet_config["sources"]["images"]["path"] = folder_of(tmp_path / "bad", b"no image", "jpg", 4)
+    config = tmp_path / "bench.yaml"
+    config.write_text(yaml.safe_dump(quiet_config))
+    begin = time.monotonic()
+    status, output, _ = measured("bench", str(config), "--clients", "1", "--seconds", "20")
+    assert status != 0 and "too many bad samples" not in output
+    assert "4 of 4" in output or "are bad" in output, output
+    assert time.monotonic() - begin < 15, "it waits neither for clients nor for the measurement"
+
+
+def test_health_is_answered_beside_1500_slow_requests(start_server: ServerFactory, basic_config: dict[str, Any]) -> None:
+    import socket
+
+    from running import http_get
+
+    server = start_server(basic_config)
+    port = int(server.metrics_url.rsplit(":", 1)[1])
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 4096)), hard))
+    slow: list[socket.socket] = []
+    try:
+        for _ in range(1500):
+            each = socket.create_connection(("127.0.0.1", port))
+            each.sendall(b"GET /metrics HTTP/1.1\r\nHost: x")  # never ends
+            slow.append(each)
+        for _ in range(3):
+            begin = time.monotonic()
+            assert http_get(server.metrics_url + "/healthz") == "ok\n"
+            assert time.monotonic() - begin < 1
+    finally:
+        for each in slow:
+            each.close()
+    wait_until(lambda: http_get(server.metrics_url + "/healthz") == "ok\n", "the next answer")
