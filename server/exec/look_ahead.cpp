@@ -91,7 +91,7 @@ void LookAhead::drop_what_no_lane_reaches() {
   for (std::uint32_t index = 0; index < lanes_.all().size(); ++index) {
     const Lane& lane = lanes_.all()[index];
     if (!ledger.is_open(index) || lane.fenced) continue;
-    const std::uint32_t owner = ledger.options().broadcast ? publish::BatchKey::kEveryone : index;
+    const std::uint64_t owner = ledger.owner(index);
     Cursor cursor = ledger.next(index);
     // As far as its ring and the prefetched samples can reach; the last of it follows an opened batch.
     std::uint64_t room = reads.ahead() + std::uint64_t{2} * lanes_.batch_size();

@@ -31,7 +31,7 @@ class LookAhead {
   void clear();
 
  private:
-  using Batch = std::pair<std::uint32_t, Cursor>;  ///< owner and cursor
+  using Batch = std::pair<std::uint64_t, Cursor>;  ///< owner and cursor
 
   [[nodiscard]] std::vector<std::uint64_t> samples_of(std::uint64_t epoch,
                                                       const sampler::BatchRows& rows) const;

@@ -97,6 +97,7 @@ void Ledger::open(std::uint32_t lane, const sampler::EpochPlan* plan, const Curs
   const std::uint32_t seek = lanes_[lane].seek + 1;
   lanes_[lane] = Lane{};
   lanes_[lane].plan = plan;
+  if (!options_.broadcast) lanes_[lane].owner = ++openings_;
   lanes_[lane].next = normalized(*plan, cursor);
   lanes_[lane].seek = seek;
   positions_changed();
@@ -127,7 +128,7 @@ std::uint32_t Ledger::seek(std::uint32_t lane, const Cursor& cursor) {
 }
 
 BatchKey Ledger::key_of(std::uint32_t lane, const Cursor& cursor) const {
-  return BatchKey{cursor, options_.broadcast ? BatchKey::kEveryone : lane};
+  return BatchKey{cursor, lanes_[lane].owner};
 }
 
 Ledger::Slot* Ledger::find(const BatchKey& key, std::uint32_t lane) {

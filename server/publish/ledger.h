@@ -45,9 +45,11 @@ namespace headrace::server::publish {
 
 /// Identifies a batch among a stream's slots.
 struct BatchKey {
-  static constexpr std::uint32_t kEveryone = ~0U;
+  static constexpr std::uint64_t kEveryone = ~std::uint64_t{0};
   Cursor cursor;
-  std::uint32_t owner = kEveryone;  ///< shard: the lane; broadcast: kEveryone
+  /// shard: the number of the opening of its lane, because the lane's next client may be of another rank, and
+  /// a batch that was begun for its former one may still be in the making; broadcast: kEveryone
+  std::uint64_t owner = kEveryone;
 
   friend bool operator==(const BatchKey&, const BatchKey&) = default;
 };
@@ -102,6 +104,8 @@ class Ledger {
   /// The position of `next`. The lane must be open.
   [[nodiscard]] Position position(std::uint32_t lane) const { return position(lanes_[lane]); }
   [[nodiscard]] std::uint32_t seek_number(std::uint32_t lane) const { return lanes_[lane].seek; }
+  /// BatchKey::owner of the open lane's batches.
+  [[nodiscard]] std::uint64_t owner(std::uint32_t lane) const { return lanes_[lane].owner; }
   [[nodiscard]] std::uint32_t leases(std::uint32_t lane) const { return lanes_[lane].leased; }
   /// How many batches the foremost open lane is ahead of this one, counted up to `most`.
   [[nodiscard]] std::uint32_t lag(std::uint32_t lane, std::uint32_t most) const;
@@ -178,6 +182,7 @@ class Ledger {
                                                        boost::intrusive::constant_time_size<false>>;
   struct Lane {
     const sampler::EpochPlan* plan = nullptr;
+    std::uint64_t owner = BatchKey::kEveryone;  ///< of its batches
     Cursor next;
     std::uint32_t seek = 0, pending = 0, leased = 0;
     std::uint32_t ready = 0;  ///< those of `pending` that are in READY slots
@@ -248,6 +253,7 @@ class Ledger {
   mutable std::optional<Position> foremost_;
   mutable std::optional<const Lane*> hindmost_;
   std::uint64_t detachments_ = 0, favored_ = 0;
+  std::uint64_t openings_ = 0;  ///< of lanes
 };
 
 }  // namespace headrace::server::publish

@@ -284,6 +284,37 @@ TEST(Stream, OwesWakesToTheClientsThatWereGrantedABatchInTheirSleep) {
   });
 }
 
+/// A client may end while its batch is made, and the next one of its lane may be of another rank.
+TEST(Stream, GivesARankNoBatchThatWasBegunForAnother) {
+  std::vector<std::unique_ptr<Stream>> streams;
+  streams.push_back(Stream::create(synthetic_stream("s", 1000, 4, 1, Delivery::kShard)).value());
+  Engine engine(std::move(streams), 1);  // not started: this test is its worker
+  server::exec::RowScratch scratch;
+  server::metrics::StreamCounters counters;
+  const auto make_one = [&] {
+    const auto job = engine.with(0, [](Stream& stream) { return stream.next_job(1); });
+    EXPECT_TRUE(job && job->work(scratch, counters, ~std::uint64_t{0}));
+    return job;
+  };
+  const auto complete = [&](server::exec::FillJob& job) {
+    engine.with(0, [&](Stream& stream) { return stream.complete(job, counters), stream.pump(1); });
+  };
+  std::shared_ptr<server::exec::FillJob> former;
+  {
+    const RingClient first(engine, "s", "first", 0, 2);
+    former = make_one();
+  }
+  RingClient second(engine, "s", "second", 1, 2);
+  ASSERT_EQ(second.opened().lane, 0U);
+  const auto own = make_one();
+  complete(*former);
+  EXPECT_FALSE(second.next(std::chrono::milliseconds(0))) << "the batch of rank 0";
+  complete(*own);
+  const auto grant = second.next(std::chrono::milliseconds(0));
+  ASSERT_TRUE(grant);
+  EXPECT_EQ(second.reader().slot(grant->slot).position, 4U);
+}
+
 /// A worker that finds no job sleeps, so a second search must not find one either.
 TEST(Stream, FindsEveryJobThereIsBeforeItsWorkersSleep) {
   for (std::uint32_t seed = 0; seed < 60; ++seed) {
