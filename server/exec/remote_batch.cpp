@@ -50,7 +50,7 @@ bool RemoteBatch::take_back() {
 
 bool RemoteBatch::arrive(RemoteRows rows) {
   State state = state_.load(std::memory_order_acquire);
-  if (state == State::kTakenBack || state == State::kArrived) return false;
+  if (state != State::kAwaited && state != State::kMadeHere) return false;
   rows_ = std::move(rows);  // not read before the state says so
   // Meanwhile workers may have begun to make the rows, or taken the order back.
   while (!state_.compare_exchange_weak(state, State::kArrived, std::memory_order_acq_rel))

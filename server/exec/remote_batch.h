@@ -73,12 +73,13 @@ class RemoteBatch {
   /// Workers copy the rows from now on. False: the order was taken back, so that its rows may be freed, or
   /// they have arrived already.
   bool arrive(RemoteRows rows);
-  /// The rows cannot be read: workers make those that are missing.
-  void forget_rows() { state_.store(State::kMadeHere, std::memory_order_release); }
+  /// The rows cannot be read: workers make those that are missing. Rows that come again are not used, because
+  /// other workers may still read where the first ones are.
+  void forget_rows() { state_.store(State::kForgotten, std::memory_order_release); }
   void count_copied(std::uint32_t rows) { copied_.fetch_add(rows, std::memory_order_relaxed); }
 
  private:
-  enum class State : std::uint8_t { kAwaited, kMadeHere, kTakenBack, kArrived };
+  enum class State : std::uint8_t { kAwaited, kMadeHere, kTakenBack, kArrived, kForgotten };
   const Release release_;
   RemoteRows rows_;
   std::atomic<State> state_{State::kAwaited};
