@@ -167,8 +167,8 @@ std::optional<Ledger::Fill> Ledger::take_fill(std::uint32_t index) {
     Slot* slot = allocate(index);
     // If the lane holds only batches farther away, which other lanes built, it has no right to a slot for its
     // next batch, and without that batch it never continues.
-    while (!slot && i == 0 && options_.broadcast && options_.detach && freed_.empty() &&
-           lane.leased < reserve_ && held(lane) >= reserve_) {
+    while (!slot && i == 0 && options_.broadcast && freed_.empty() && lane.leased < reserve_ &&
+           held(lane) >= reserve_) {
       drop_farthest(index);
       if (freed_.empty()) slot = allocate(index);
     }
@@ -256,7 +256,6 @@ Ledger::Slot* Ledger::allocate(std::uint32_t index) {
 /// their reserve keep theirs: otherwise they would reclaim the slot at once, and neither lane would make
 /// progress. If none can be reclaimed, the slots are being filled, which ends.
 Ledger::Slot* Ledger::reclaim(std::uint32_t index) {
-  if (options_.broadcast && !options_.detach) return nullptr;
   std::uint64_t entitled = 0;
   for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane)
     if (held(lanes_[lane]) <= reserve_) entitled |= bit(lane);

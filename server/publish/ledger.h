@@ -16,7 +16,7 @@
 // to its reserve, and batches are built for it alone. With `wait`, no batch is built that is `max_lag` or
 // more ahead of the hindmost lane's next one, and a newly opened lane waits at once for every existing batch
 // of its window: no batch between the hindmost lane's next one and the last one built is freed before the
-// lane joined it.
+// lane joined it, unless a lane below its reserve needs the slot.
 //
 // Invariants (checked by tests/property/ledger_test.cpp after every step)
 //  1. pending and leased of a slot are disjoint; each lane's `leased` count <= max_leases.
