@@ -1,15 +1,12 @@
 #include "server/exec/row_window.h"
 
 #include <algorithm>
-#include <chrono>
 #include <new>
 #include <utility>
 
 namespace headrace::server::exec {
 namespace {
 
-/// Longest wait for a row that another worker makes. After that it is made here, too.
-constexpr std::chrono::seconds kPatience{1};
 /// Rows that are dropped in one go: find() drops few, so that it does not take long.
 constexpr std::size_t kDroppedByFind = 4, kDroppedByTrim = 64;
 /// Blocks without a row that trim() leaves for the next rows.
@@ -20,13 +17,14 @@ constexpr std::size_t kBeside = 160;
 }  // namespace
 
 RowWindow::RowWindow(std::uint64_t budget, std::size_t row_bytes, std::uint64_t positions,
-                     std::uint32_t streams)
+                     std::uint32_t streams, std::chrono::nanoseconds patience)
     : budget_(budget),
       row_bytes_(row_bytes),
       cost_(row_bytes + kBeside),
       positions_(positions),
       most_(budget / cost_),
       reader_count_(std::size_t{streams} * kLanes),
+      patience_(patience),
       readers_(std::make_unique<std::atomic<std::uint64_t>[]>(reader_count_)) {
   for (std::size_t i = 0; i < reader_count_; ++i) readers_[i].store(kNone, std::memory_order_relaxed);
 }
@@ -66,7 +64,7 @@ bool RowWindow::needed_by_others(std::uint64_t row, const Lanes& served) const {
 
 RowWindow::Found RowWindow::find(std::uint64_t row, const std::optional<Lanes>& keep_unless, bool wait) {
   std::unique_lock lock(mutex_);
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  const auto deadline = std::chrono::steady_clock::now() + patience_;
   for (;;) {
     const auto entry = rows_.find(row);
     if (entry == rows_.end()) break;

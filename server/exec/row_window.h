@@ -15,6 +15,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -39,8 +40,10 @@ class RowWindow {
     std::int64_t label = 0;
   };
 
-  /// `positions`: of an epoch. `streams`: that share the rows, of up to 64 lanes each.
-  RowWindow(std::uint64_t budget, std::size_t row_bytes, std::uint64_t positions, std::uint32_t streams);
+  /// `positions`: of an epoch. `streams`: that share the rows, of up to 64 lanes each. `patience`: the
+  /// longest wait for a row that another thread makes; after that the caller makes it, too.
+  RowWindow(std::uint64_t budget, std::size_t row_bytes, std::uint64_t positions, std::uint32_t streams,
+            std::chrono::nanoseconds patience = std::chrono::seconds(1));
 
   /// nullopt: the epoch is too large to be numbered, and its rows are not shared.
   [[nodiscard]] std::optional<std::uint64_t> number(std::uint64_t epoch, std::uint64_t position) const;
@@ -151,6 +154,7 @@ class RowWindow {
   const std::size_t row_bytes_, cost_;    ///< of a row: its bytes, and with what it needs beside them
   const std::uint64_t positions_, most_;  ///< most rows
   const std::size_t reader_count_;        ///< kLanes for each stream
+  const std::chrono::nanoseconds patience_;
   const std::unique_ptr<std::atomic<std::uint64_t>[]> readers_;  ///< kNone: no reader
   mutable std::mutex mutex_;
   std::condition_variable settled_;

@@ -216,7 +216,7 @@ Result<json> Control::answer(const std::string& op, const json& body, std::optio
     if (!request) return fail(request.error());
     if (draining_)
       return fail(ErrorCode::kDraining, "the server is shutting down: attach again once it is back");
-    auto reply = sessions_.open(*request, uid.value_or(kUnknownUser));
+    auto reply = sessions_.open(*request, uid.value_or(kUnknownUser), ring::monotonic_ns());
     if (!reply) return fail(reply.error());
     return wire::to_json(*reply);
   }

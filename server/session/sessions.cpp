@@ -63,7 +63,8 @@ Result<void> Sessions::listen(const std::filesystem::path& path) {
   return {};
 }
 
-Result<wire::OpenReply> Sessions::open(const wire::OpenRequest& request, std::uint32_t uid) {
+Result<wire::OpenReply> Sessions::open(const wire::OpenRequest& request, std::uint32_t uid,
+                                        std::uint64_t now_ns) {
   const auto stream = engine_.find(request.stream);
   if (!stream) return tl::make_unexpected(stream.error());
   const auto own = [&](const Token& token) { return token.uid == uid; };
@@ -72,7 +73,7 @@ Result<wire::OpenReply> Sessions::open(const wire::OpenRequest& request, std::ui
   tokens_.push_back({.token = random_token(),
                      .uid = uid,
                      .request = request,
-                     .expires_ns = ring::monotonic_ns() + kTokenLifeNs});
+                     .expires_ns = now_ns + kTokenLifeNs});
   return wire::OpenReply{tokens_.back().token, engine_.stream(*stream).info()};
 }
 

@@ -32,7 +32,7 @@ class Sessions {
 
   // --- control operations
   /// Gives a token for the attach socket. `uid`: of the peer.
-  Result<wire::OpenReply> open(const wire::OpenRequest& request, std::uint32_t uid);
+  Result<wire::OpenReply> open(const wire::OpenRequest& request, std::uint32_t uid, std::uint64_t now_ns);
   Result<wire::CursorSetReply> seek(const wire::CursorSetRequest& request);
   Result<wire::FailureReply> failure(const wire::FailureRequest& request);
 
