@@ -37,6 +37,7 @@ struct Lane {
   bool reattaches = false;  ///< within its process, in the middle of a loop
   bool resumes = false;     ///< it reattaches after it was granted a batch, by this server or by one before
   Cursor begin;             ///< where it began, or where its last seek went
+  Cursor consumed;          ///< what its loop has consumed, until it commits
   std::uint64_t last_beat_ns = 0, last_beat_value = 0;
   std::uint64_t granted = 0;         ///< samples
   std::uint64_t first_grant_ns = 0;  ///< 0: none yet
@@ -151,6 +152,9 @@ class Lanes {
   [[nodiscard]] std::optional<std::uint32_t> hindmost() const;  ///< of the lanes that are not fenced
   [[nodiscard]] std::optional<Cursor> hindmost_next() const;
   [[nodiscard]] Cursor consumed_by(std::uint32_t lane) const;
+  /// What a client that goes on at `next` had consumed: it may have fetched batches ahead.
+  [[nodiscard]] static Cursor consumed_before(const publish::Group& group, const publish::Member& former,
+                                              const Cursor& next);
   /// Counts this stream's clients for the gate.
   void count_clients(std::uint64_t now_ns);
   [[nodiscard]] bool try_open_gate(std::uint64_t now_ns);

@@ -118,12 +118,13 @@ Result<wire::AttachReply> Lanes::open(const wire::OpenRequest& request) {
             .reattaches = request.position.has_value() && !supply_.builds_once(),
             .begin = begin};
   const publish::Member& former = *admitted->member;
+  lane.consumed = lane.reattaches ? consumed_before(*admitted->group, former, begin) : begin;
   lane.resumes = lane.reattaches && (former.detached_ns == 0 || former.served);
   publish::Member member{.lane = index,
                          .client = request.client,
                          .pid = request.pid,
                          .granted = begin,
-                         .consumed = begin,
+                         .consumed = lane.consumed,
                          .served = former.served};
   wire::AttachReply reply;
   reply.lane = index;
@@ -271,11 +272,20 @@ Result<std::uint32_t> Lanes::open_sink() {
 Cursor Lanes::consumed_by(std::uint32_t index) const {
   const Lane& lane = lanes_[index];
   const auto word = ring_.client_word(index);
-  if (!word || !word->consumed || word->consumed->origin > info_.samples) return lane.begin;
+  if (!word || !word->consumed || word->consumed->origin > info_.samples) return lane.consumed;
   const sampler::EpochPlan& plan = *lane.group->plan;
   const Cursor said = publish::normalized(plan, *word->consumed);
   // The client's own claim: never beyond what it was granted.
   return publish::position_of(plan, said) <= ledger_.position(index) ? said : ledger_.next(index);
+}
+
+Cursor Lanes::consumed_before(const publish::Group& group, const publish::Member& former,
+                              const Cursor& next) {
+  const auto position = [&](const Cursor& cursor) { return publish::position_of(*group.plan, cursor); };
+  // Elsewhere its loop has sought, and what it had consumed before does not count.
+  const bool goes_on = former.detached_ns != 0 && position(former.consumed) <= position(next) &&
+                       position(next) <= position(former.granted);
+  return goes_on ? former.consumed : next;
 }
 
 bool Lanes::close(std::uint32_t index, std::uint64_t now_ns) {
@@ -327,7 +337,7 @@ wire::CursorSetReply Lanes::seek(std::uint32_t index, const Cursor& cursor) {
   forget_order(index);
   free_slots();
   changed(index);
-  reply.cursor = lane.begin = ledger_.next(index);
+  reply.cursor = lane.begin = lane.consumed = ledger_.next(index);
   reply.length = lane.group->plan->length(reply.cursor.origin);
   reply.epoch_length = lane.group->plan->length(0);
   return reply;

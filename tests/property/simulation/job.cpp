@@ -24,6 +24,8 @@ void Job::step() {
   Rank& rank = *ranks_[site_.chance.pick(ranks_.size())];
   if (rank.dead()) return resume_one(rank);
   if (rank.hostile() && rank.lost()) return kill_all();  // the server has dropped it
+  if (rank.state() == Rank::State::kOpened && site_.chance.one_in(12))
+    return ranks_.size() > 1 ? rank.kill() : kill_all();
   const std::uint64_t what = site_.chance.pick(1000);
   if (what < 25) return save();
   if (what < 30) return seek();

@@ -46,7 +46,7 @@ void Rank::step() {
   } else if (what < 70) {
     use();
   } else if (what < 95) {
-    if (!held_.empty()) release(site_.chance.pick(held_.size()));
+    if (!held_.empty() && (!hoards_ || site_.chance.one_in(12))) release(site_.chance.pick(held_.size()));
   } else {
     peek();
   }

@@ -46,7 +46,8 @@ class Rank {
     BatchRows rows;
   };
 
-  Rank(Site& site, Identity identity) : site_(site), it_(std::move(identity)) {}
+  Rank(Site& site, Identity identity)
+      : site_(site), it_(std::move(identity)), hoards_(site.chance.one_in(6)) {}
 
   /// A random part of its loop.
   void step();
@@ -121,6 +122,7 @@ class Rank {
 
   Site& site_;
   const Identity it_;
+  const bool hoards_;  ///< keeps its views for long
   State state_ = State::kDown;
   Begin begin_ = Begin::kStart;
   Cursor start_;  ///< of the group

@@ -35,7 +35,7 @@ StreamShape choose_stream(Chance& chance, std::size_t number, std::uint64_t samp
 Shape choose_shape(Chance& chance) {
   Shape shape;
   shape.samples = chance.between(10, 60);
-  shape.width = chance.one_in(16) ? 40'000 : chance.between(1, 9);  // large rows: batches of several slices
+  shape.width = chance.one_in(24) ? 40'000 : chance.between(1, 9);  // large rows: batches of several slices
   shape.bad_every = chance.one_in(3) ? chance.between(5, 12) : 0;
   const std::uint32_t streams = chance.between(1, 3);
   for (std::uint32_t i = 0; i < streams; ++i)
