@@ -32,7 +32,11 @@ void Job::step() {
   if (rank.begin() == Rank::Begin::kResume && rank.state() == Rank::State::kDown && !may_resume(rank))
     return kill_all();
   const bool joins = rank.begin() == Rank::Begin::kNow;
+  const bool founds =
+      rank.begin() == Rank::Begin::kStart && rank.state() == Rank::State::kDown && !others_live(rank);
   rank.step();
+  if (founds && rank.state() == Rank::State::kOpened)  // a group anew, without the memory of the former one
+    for (auto& each : ranks_) each->forget();
   if (joins && rank.begin() != Rank::Begin::kNow) adopt(rank.start());
 }
 
@@ -162,8 +166,9 @@ void Job::resume_one(Rank& rank) {
 
 bool Job::may_resume(const Rank& rank) const {
   if (resumed_on_ != site_.server->number()) return false;  // the memory ended with the server
-  const bool all = std::all_of(ranks_.begin(), ranks_.end(),
-                               [](const auto& each) { return each->begin() == Rank::Begin::kResume; });
+  const bool all = std::all_of(ranks_.begin(), ranks_.end(), [&](const auto& each) {
+    return each->begin() == Rank::Begin::kResume && each->used() == rank.used();
+  });
   // Without the others, the server resumes the whole group at its hindmost rank.
   return all || others_live(rank);
 }

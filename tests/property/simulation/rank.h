@@ -82,7 +82,7 @@ class Rank {
   /// Sees that its server is gone or has closed the connection.
   [[nodiscard]] bool lost() const { return connection_ && connection_->server_closed; }
   [[nodiscard]] bool connected() const { return connection_ && !connection_->server_closed; }
-  [[nodiscard]] const std::shared_ptr<Connection>& connection() const { return connection_; }
+  void forget() { known_ = false; }  ///< its server knows nothing of it any more
   /// The server remembers what it has used.
   [[nodiscard]] bool remembered() const {
     return known_ && begin_ == Begin::kPosition && server_ == site_.server->number();
