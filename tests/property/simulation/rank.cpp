@@ -125,7 +125,7 @@ void Rank::lose() {
   connection_.reset();
   reader_.reset();
   state_ = State::kDown;
-  asleep_ = hostile_ = fenced_ = false;
+  asleep_ = hostile_ = fenced_ = must_be_dropped_ = false;
 }
 
 bool Rank::usable() const {
@@ -336,10 +336,12 @@ void Rank::be_hostile() {
   switch (what) {
     case 0:
       lease.acked.store(acked + static_cast<std::uint32_t>(65 + chance.pick(1'000'000)));
+      must_be_dropped_ = true;
       break;
     case 1:
-      ack = {.generation = chance.pick(1'000), .slot = chance.between(0, 1'000), .reserved = 7};
+      ack = {.generation = ~chance.pick(1'000), .slot = chance.between(0, 20), .reserved = 7};
       lease.acked.store(acked + 1);
+      must_be_dropped_ = true;
       break;
     case 2:
       for (ring::ConsumedCursor& cursor : lease.consumed) {

@@ -78,6 +78,8 @@ class Rank {
   [[nodiscard]] Begin begin() const { return begin_; }
   [[nodiscard]] bool stopped() const { return stopped_until_ns_ > site_.now_ns; }
   [[nodiscard]] bool hostile() const { return hostile_; }
+  /// Its segment has an ack that no honest client writes.
+  [[nodiscard]] bool must_be_dropped() const { return must_be_dropped_; }
   [[nodiscard]] bool dead() const { return dead_; }
   /// Sees that its server is gone or has closed the connection.
   [[nodiscard]] bool lost() const { return connection_ && connection_->server_closed; }
@@ -135,7 +137,7 @@ class Rank {
   std::deque<Used> log_;
   std::vector<Held> held_;
   std::uint64_t stopped_until_ns_ = 0, asleep_since_ns_ = 0;
-  bool hostile_ = false, fenced_ = false, asleep_ = false, dead_ = false;
+  bool hostile_ = false, must_be_dropped_ = false, fenced_ = false, asleep_ = false, dead_ = false;
   bool known_ = false;  ///< its server knows what it has used
 };
 

@@ -158,7 +158,11 @@ void World::restart_server() {
 
 void World::look_after_clients() {
   each_rank([](Rank& rank) { rank.beat(); });
+  site_.server->pump(site_.now_ns);
   site_.server->look_after_clients(site_.now_ns);
+  each_rank([this](const Rank& rank) {
+    record_.check(!rank.must_be_dropped() || !rank.connected(), "a client with invalid acks was not dropped");
+  });
 }
 
 bool World::healthy() const {
