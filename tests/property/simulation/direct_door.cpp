@@ -41,8 +41,8 @@ class DirectDoor final : public Door {
 
   [[nodiscard]] std::uint64_t token_life_ns() const override { return 300'000'000; }
 
-  Result<wire::OpenReply> open(Connection& connection, const wire::OpenRequest& request,
-                               std::uint64_t /*now_ns*/) override {
+  Result<wire::AttachReply> open(Connection& connection, const wire::OpenRequest& request,
+                                 std::uint64_t /*now_ns*/) override {
     return engine_.open(connection.stream, request);
   }
 

@@ -21,8 +21,9 @@ struct Connection {
   std::uint64_t expires_ns = 0;  ///< unless it is attached by then
   bool attached = false, hostile = false;
   bool client_closed = false, server_closed = false;
-  std::string token, session;  ///< with sockets only, as the next
+  std::string session;  ///< with sockets only, as the next two
   ring::UniqueFd socket;
+  std::shared_ptr<ring::RingReader> reader;  ///< until attach()
   /// What a client held that was killed: it stays until the server notices.
   std::vector<std::pair<std::shared_ptr<ring::RingReader>, ring::Grant>> ghosts;
 
@@ -41,8 +42,8 @@ class Door {
 
   /// After this time an unused token has expired.
   [[nodiscard]] virtual std::uint64_t token_life_ns() const = 0;
-  virtual Result<wire::OpenReply> open(Connection& connection, const wire::OpenRequest& request,
-                                       std::uint64_t now_ns) = 0;
+  virtual Result<wire::AttachReply> open(Connection& connection, const wire::OpenRequest& request,
+                                         std::uint64_t now_ns) = 0;
   /// `memory`: there is some for the client's lease segment; otherwise it is refused, and its session ends.
   virtual Result<std::shared_ptr<ring::RingReader>> attach(Connection& connection, bool memory,
                                                            std::uint64_t now_ns) = 0;

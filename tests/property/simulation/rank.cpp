@@ -82,7 +82,7 @@ void Rank::open() {
     ++record.tally.refused;
     return;
   }
-  const wire::OpenReply& reply = opened->first;
+  const wire::AttachReply& reply = opened->first;
   connection_ = opened->second;
   state_ = State::kOpened;
   // A restarted server learns what was used when the client commits.

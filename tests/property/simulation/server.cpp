@@ -138,7 +138,7 @@ bool SimulatedServer::take_wake(const Connection& connection) {
   return was;
 }
 
-Result<std::pair<wire::OpenReply, std::shared_ptr<Connection>>> SimulatedServer::open(
+Result<std::pair<wire::AttachReply, std::shared_ptr<Connection>>> SimulatedServer::open(
     const wire::OpenRequest& request, std::size_t stream, std::uint64_t now_ns) {
   if (draining_) return fail(ErrorCode::kDraining, "as session::Control answers");
   auto connection = std::make_shared<Connection>();

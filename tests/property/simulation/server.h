@@ -67,9 +67,9 @@ class SimulatedServer {
   bool take_wake(const Connection& connection);
 
   // --- the session
-  Result<std::pair<wire::OpenReply, std::shared_ptr<Connection>>> open(const wire::OpenRequest& request,
-                                                                       std::size_t stream,
-                                                                       std::uint64_t now_ns);
+  Result<std::pair<wire::AttachReply, std::shared_ptr<Connection>>> open(const wire::OpenRequest& request,
+                                                                         std::size_t stream,
+                                                                         std::uint64_t now_ns);
   Result<std::shared_ptr<ring::RingReader>> attach(Connection& connection, bool memory, std::uint64_t now_ns);
   Result<wire::CursorSetReply> seek(const Connection& connection, const Cursor& cursor) {
     return door_->seek(connection, cursor);
