@@ -119,7 +119,8 @@ Result<void> RingReader::check_fields() {
     if (!lies_within(desc.values_offset, desc.values_bytes, slot_stride_) ||
         (ragged &&
          (desc.offsets_offset == 0 || !lies_within(desc.offsets_offset, offsets_bytes, slot_stride_))) ||
-        (!ragged && (desc.offsets_offset != 0 || desc.values_bytes != row_bytes(*spec) * row_capacity_)))
+        // A quotient, because a product could overflow: to_spec() has checked that there is no rest.
+        (!ragged && (desc.offsets_offset != 0 || desc.values_bytes / row_bytes(*spec) != row_capacity_)))
       return bad_ring(fmt::format("field '{}' does not fit a slot", spec->name));
     specs_.push_back(std::move(*spec));
   }

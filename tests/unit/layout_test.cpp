@@ -181,6 +181,17 @@ TEST_F(ForgedControl, WithAnyOffsetOrCountOutOfBoundsIsABadMessage) {
     EXPECT_EQ(opened_after(changes[i]), ErrorCode::kBadMessage) << "change " << i;
 }
 
+TEST_F(ForgedControl, WithMoreBytesThanANumberHoldsIsABadMessage) {
+  ring_ = value_or_die(RingWriter::create(
+      {.name = "test", .fields = {dense("x", DType::kUInt8, {})}, .rows = 1 << 16, .slots = 1, .lanes = 1}));
+  EXPECT_EQ(opened_after([](ControlHeader&, FieldDesc& field) {
+              field.rank = 2;
+              field.shape[0] = field.shape[1] = 1 << 24;  // 2^48 bytes per row, so 2^64 for all rows
+              field.values_bytes = 0;
+            }),
+            ErrorCode::kBadMessage);
+}
+
 TEST_F(ForgedControl, IsRefusedForALaneThatIsNotThere) {
   const auto opened = RingReader::open(descriptors_for(*ring_, 0), 1);
   ASSERT_FALSE(opened.has_value());
