@@ -1,8 +1,4 @@
 if(TARGET headrace_transform)
-  add_library(pixels_make_jpeg STATIC pixels/make_jpeg.cpp)
-  target_include_directories(pixels_make_jpeg PUBLIC "${headrace_SOURCE_DIR}")
-  target_link_libraries(pixels_make_jpeg PUBLIC PkgConfig::turbojpeg PRIVATE headrace_flags)
-
   headrace_test(unit/decode_test.cpp headrace::decode pixels_make_jpeg PkgConfig::spng)
   headrace_test(unit/jpeg_entropy_test.cpp headrace::decode pixels_make_jpeg)
   headrace_test(unit/jpeg_tiles_test.cpp headrace::decode pixels_make_jpeg)

@@ -3,10 +3,10 @@
 
 #include <gtest/gtest.h>
 
-#include <csetjmp>
 #include <random>
 #include <string>
 
+#include "tests/pixels/jpeg_reading.h"
 #include "tests/pixels/make_jpeg.h"
 #include "tests/pixels/regions.h"
 
@@ -17,68 +17,8 @@ using pixels::below;
 using pixels::JpegKind;
 using pixels::make_jpeg;
 using pixels::random_region;
+using Reading = pixels::JpegReading;
 using Bytes = std::vector<std::uint8_t>;
-
-/// Rows of a region as libjpeg gives them, with its own entropy decoder or ours.
-class Reading {
- public:
-  Reading(const Bytes& file, Rect region, JpegEntropy* entropy) : region_(region) {
-    info_.err = jpeg_std_error(&errors_);
-    info_.client_data = this;
-    errors_.error_exit = [](j_common_ptr common) {
-      std::longjmp(static_cast<Reading*>(common->client_data)->escape_, 1);
-    };
-    errors_.emit_message = [](j_common_ptr common, int level) {
-      if (level >= 0) return;
-      auto& self = *static_cast<Reading*>(common->client_data);
-      char text[JMSG_LENGTH_MAX];
-      common->err->format_message(common, text);
-      if (common->err->num_warnings++ == 0) self.warning = text;
-    };
-    jpeg_create_decompress(&info_);
-    if (setjmp(escape_) == 0)
-      run(file, entropy);
-    else
-      code = errors_.msg_code;
-    warnings = errors_.num_warnings;
-  }
-  ~Reading() { jpeg_destroy_decompress(&info_); }
-  Reading(const Reading&) = delete;
-  Reading& operator=(const Reading&) = delete;
-
-  bool ours = false;
-  int code = 0;  ///< of the final error
-  long warnings = 0;
-  std::string warning;  ///< the first one
-  Bytes pixels;
-
- private:
-  void run(const Bytes& file, JpegEntropy* entropy) {
-    jpeg_mem_src(&info_, file.data(), file.size());
-    jpeg_read_header(&info_, TRUE);
-    jpeg_start_decompress(&info_);
-    if (entropy != nullptr) {
-      const auto* const before = info_.entropy;
-      entropy->take_over(info_, {info_.src->next_input_byte, info_.src->bytes_in_buffer});
-      ours = info_.entropy != before;
-    }
-    auto x = static_cast<JDIMENSION>(region_.left), width = static_cast<JDIMENSION>(region_.width);
-    if (width < info_.output_width) jpeg_crop_scanline(&info_, &x, &width);
-    if (region_.top > 0) jpeg_skip_scanlines(&info_, static_cast<JDIMENSION>(region_.top));
-    const std::size_t row_bytes =
-        std::size_t{info_.output_width} * static_cast<std::size_t>(info_.num_components);
-    pixels.resize(row_bytes * static_cast<std::size_t>(region_.height));
-    for (std::size_t y = 0; y < static_cast<std::size_t>(region_.height);) {
-      JSAMPROW row = pixels.data() + y * row_bytes;
-      y += jpeg_read_scanlines(&info_, &row, 1);
-    }
-  }
-
-  const Rect region_;
-  jpeg_decompress_struct info_{};
-  jpeg_error_mgr errors_{};
-  std::jmp_buf escape_{};
-};
 
 struct Sampling {
   int components, horizontal, vertical;

@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+"""Runs the fuzz targets of build/fuzz, one after the other, each for its share of the time; prints a table.
+
+    ./run fuzz [--seconds N] [TARGET...]       builds them first
+    ./run fuzz --coverage [TARGET...]          instead: the lines of the code under test that the inputs found so far reach
+
+What a target finds new is kept in .cache/fuzz/TARGET, beside the committed corpus. An input that breaks a rule is written to
+build/fuzz/findings, and the exit code is 1."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+HERE = ROOT / "tests/fuzz"
+BUILD = ROOT / "build/fuzz/tests/fuzz"
+COVERAGE = ROOT / "build/fuzz-coverage/tests/fuzz"
+FINDINGS = ROOT / "build/fuzz/findings"
+CACHE = ROOT / ".cache/fuzz"
+LONGEST = {"jpeg": 4096, "tiles": 8192, "tar": 12288}  # bytes of an input; longer ones only cost time
+LONGEST_OTHERWISE = 2048
+STATUS = re.compile(r"^#\d+\s+\w+\s+cov: (\d+) ft: (\d+) corp: (\d+)/", re.MULTILINE)
+UNDER_TEST = {
+    "config": ["server/config/*.cpp", "server/described/*.cpp"],
+    "control": ["server/session/control.cpp"],
+    "handshake": ["server/session/handshake.cpp"],
+    "http": ["server/remote/content_range.cpp", "server/remote/remote.cpp", "server/remote/s3.cpp", "server/remote/transfer.cpp", "server/metrics/http_query.cpp"],
+    "jpeg": ["server/decode/decoder.cpp", "server/decode/huffman_table.*", "server/decode/jpeg.cpp", "server/decode/jpeg_entropy.cpp", "server/decode/jpeg_handle.*"],
+    "lease": ["clientlib/ring/ring_writer.cpp"],
+    "lmdb": ["server/store/lmdb_env.*", "server/store/store.cpp", "server/store/tree_check.cpp", "server/source/formats/lmdb.cpp"],
+    "manifest": ["server/source/formats/manifest*.cpp", "server/source/files/text_lines.cpp"],
+    "npy": ["server/source/formats/npy*.cpp"],
+    "packets": ["server/session/sessions.cpp", "server/session/feeder.cpp", "server/session/bridge*.cpp", "clientlib/ring/fd_passing.cpp"],
+    "png": ["server/decode/png.cpp"],
+    "record": ["server/store/record.cpp", "server/store/meta.cpp", "server/store/field_json.cpp", "server/store/compression.cpp", "server/pack/record_input.cpp"],
+    "ring": ["clientlib/ring/ring_open.cpp", "clientlib/ring/ring_reader.cpp", "clientlib/ring/slot_layout.cpp", "clientlib/client/batch_view.cpp"],
+    "table": ["server/source/formats/idx.cpp", "server/source/formats/cifar.cpp", "server/source/files/whole_file.cpp"],
+    "tar": ["server/source/shards/tar_reader.cpp", "server/source/shards/shard_index.cpp"],
+    "tiles": ["server/decode/jpeg_tiles.cpp", "server/decode/tile_jpeg.cpp"],
+    "url": ["server/remote/url.cpp"],
+    "wire": ["clientlib/wire/*.cpp"],
+}
+
+
+@dataclass
+class Result:
+    name: str
+    runs: int
+    seconds: int
+    edges: int
+    features: int
+    corpus: int
+    findings: list[str]
+
+    def row(self) -> str:
+        numbers = (self.runs, round(self.runs / self.seconds), self.edges, self.features, self.corpus, len(self.findings))
+        return f"| `{self.name}` | {' | '.join(f'{number:,}' for number in numbers)} |"
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Datasets of targets are files: in memory, if there is such a folder."""
+    return os.environ | ({"TMPDIR": "/dev/shm"} if os.access("/dev/shm", os.W_OK) else {}) | more
+
+
+def run(name: str, seconds: int) -> Result:
+    for folder in (CACHE / name, FINDINGS):
+        folder.mkdir(parents=True, exist_ok=True)
+    before = set(FINDINGS.iterdir())
+    command = [BUILD / f"{name}_fuzz", f"-max_total_time={seconds}", f"-max_len={LONGEST.get(name, LONGEST_OTHERWISE)}"]
+    command += ["-rss_limit_mb=2048", "-timeout=10", "-print_final_stats=1", f"-artifact_prefix={FINDINGS}/{name}-"]
+    done = subprocess.run([*command, CACHE / name, HERE / "corpus" / name], env=environment(), capture_output=True, text=True, errors="replace", check=False)
+    log = BUILD / f"{name}.log"
+    log.write_text(done.stderr)
+    findings = sorted(str(file.relative_to(ROOT)) for file in set(FINDINGS.iterdir()) - before)
+    if done.returncode != 0 and not findings:
+        findings = [f"{log.relative_to(ROOT)}: exit code {done.returncode}"]
+    runs = re.search(r"stat::number_of_executed_units:\s*(\d+)", done.stderr)
+    edges, features, corpus = (int(number) for number in (STATUS.findall(done.stderr) or [(0, 0, 0)])[-1])
+    return Result(name, int(runs[1]) if runs else 0, seconds, edges, features, corpus, findings)
+
+
+def run_all(targets: list[str], seconds: int) -> int:
+    print("| target | executions | per second | edges | features | corpus | findings |\n|---|---:|---:|---:|---:|---:|---:|", flush=True)
+    results = []
+    for name in targets:
+        results.append(run(name, max(1, seconds // len(targets))))
+        print(results[-1].row(), flush=True)
+    for result in results:
+        for finding in result.findings:
+            print(f"\n{result.name}: {finding}\n  its report: {(BUILD / result.name).relative_to(ROOT)}.log")
+            print(f"  again: build/fuzz/tests/fuzz/{result.name}_fuzz {finding}")
+    failed = sum(bool(result.findings) for result in results)
+    print(f"\n{len(results) - failed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+def cover(targets: list[str]) -> int:
+    """Line coverage of the files under test, by folder."""
+    profiles = []
+    for name in targets:
+        profiles.append(str(COVERAGE / f"{name}.profraw"))
+        folders = [folder for folder in (HERE / "corpus" / name, CACHE / name) if folder.is_dir()]
+        subprocess.run([COVERAGE / f"{name}_fuzz", *folders], env=environment(LLVM_PROFILE_FILE=profiles[-1]), capture_output=True, check=True)
+    merged = COVERAGE / "all.profdata"
+    subprocess.run(["llvm-profdata", "merge", "-sparse", "-o", merged, *profiles], check=True)
+    objects = [argument for name in targets for argument in ("-object", str(COVERAGE / f"{name}_fuzz"))]
+    exported = subprocess.run(["llvm-cov", "export", "-summary-only", f"-instr-profile={merged}", *objects[1:]], capture_output=True, check=True)
+    files = {file["filename"]: file["summary"]["lines"] for file in json.loads(exported.stdout)["data"][0]["files"]}
+    wanted = {path for name in targets for pattern in UNDER_TEST[name] for path in ROOT.glob(pattern)}
+    folders: dict[str, list[tuple[str, int, int]]] = defaultdict(list)
+    for path in sorted(wanted):
+        if lines := files.get(str(path)):
+            folders[str(path.parent.relative_to(ROOT))].append((path.name, lines["covered"], lines["count"]))
+    print("| folder | lines | reached | least |\n|---|---:|---:|---|")
+    everything = [numbers for folder in folders.values() for numbers in folder]
+    for name, numbers in [*folders.items(), ("all", everything)]:
+        least = sorted(numbers, key=lambda entry: entry[1] / max(entry[2], 1))[:3] if name != "all" else []
+        reached, count = sum(entry[1] for entry in numbers), sum(entry[2] for entry in numbers)
+        print(f"| `{name}` | {count:,} | {reached / count:.1%} | {', '.join(f'`{file}` {hit / all_of_it:.0%}' for file, hit, all_of_it in least)} |")
+    return 0
+
+
+def main() -> int:
+    targets = sorted(UNDER_TEST)
+    parser = argparse.ArgumentParser(prog="./run fuzz")
+    parser.add_argument("--seconds", type=int, default=60, help="for all targets together (default: 60)")
+    parser.add_argument("--coverage", action="store_true", help="line coverage of the code under test, by the inputs found so far")
+    parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"only these: {' '.join(targets)}")
+    arguments = parser.parse_args()
+    if unknown := set(arguments.targets) - set(targets):
+        parser.error(f"no target is called {', '.join(sorted(unknown))}; there are {', '.join(targets)}")
+    chosen = arguments.targets or targets
+    return cover(chosen) if arguments.coverage else run_all(chosen, arguments.seconds)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
