@@ -5,6 +5,8 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "server/source/files/json_text.h"
+
 namespace headrace::server::source {
 namespace {
 
@@ -15,20 +17,20 @@ std::string append_as(const json& value, std::vector<std::uint8_t>& out) {
   T number{};
   if constexpr (std::is_same_v<T, bool>) {
     if (!value.is_boolean() && !(value.is_number_integer() && (value == 0 || value == 1)))
-      return fmt::format("{} is neither true nor false", shown(value));
+      return fmt::format("{} is neither true nor false", shown_json(value));
     number = value.is_boolean() ? value.get<bool>() : value == 1;
   } else if constexpr (std::is_integral_v<T>) {
-    if (!value.is_number_integer()) return fmt::format("{} is not a whole number", shown(value));
+    if (!value.is_number_integer()) return fmt::format("{} is not a whole number", shown_json(value));
     const bool above = value.is_number_unsigned() &&
                        value.get<std::uint64_t>() > static_cast<std::uint64_t>(std::numeric_limits<T>::max());
     const bool below = !value.is_number_unsigned() &&
                        value.get<std::int64_t>() < static_cast<std::int64_t>(std::numeric_limits<T>::min());
     if (above || below)
-      return fmt::format("{} is outside {} to {}", shown(value), std::numeric_limits<T>::min(),
+      return fmt::format("{} is outside {} to {}", shown_json(value), std::numeric_limits<T>::min(),
                          std::numeric_limits<T>::max());
     number = value.get<T>();
   } else {
-    if (!value.is_number()) return fmt::format("{} is not a number", shown(value));
+    if (!value.is_number()) return fmt::format("{} is not a number", shown_json(value));
     number = static_cast<T>(value.get<double>());
   }
   const auto* bytes = reinterpret_cast<const std::uint8_t*>(&number);
@@ -80,18 +82,11 @@ std::string append_row(const json& value, DType dtype, std::vector<std::uint8_t>
 
 }  // namespace
 
-std::string shown(const json& value) {
-  constexpr std::size_t kMost = 100;
-  std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
-  if (text.size() > kMost) text = text.substr(0, kMost) + "...";
-  return text;
-}
-
 std::string append_numbers(const json& value, DType dtype, std::vector<std::uint8_t>& out) {
   if (value.is_string()) {
-    const json parsed = json::parse(value.get_ref<const std::string&>(), nullptr, false);
+    const json parsed = parse_json(value.get_ref<const std::string&>());
     if (parsed.is_discarded() || parsed.is_string())
-      return fmt::format("{} is neither a number nor a list of numbers", shown(value));
+      return fmt::format("{} is neither a number nor a list of numbers", shown_json(value));
     return append_numbers(parsed, dtype, out);
   }
   if (!value.is_array()) return append_one(value, dtype, out);

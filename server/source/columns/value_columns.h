@@ -9,9 +9,6 @@
 
 namespace headrace::server::source {
 
-/// A value of a manifest, for a message: shortened, and without invalid UTF-8.
-std::string shown(const nlohmann::json& value);
-
 /// Appends a number, or a list of numbers nested to any depth, as values of `dtype` (no half types). Returns
 /// what is wrong with it; empty: nothing. Text that contains JSON is parsed, because cells of CSV are text.
 std::string append_numbers(const nlohmann::json& value, DType dtype, std::vector<std::uint8_t>& out);

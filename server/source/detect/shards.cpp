@@ -9,6 +9,7 @@
 
 #include "clientlib/ring/unique_fd.h"
 #include "server/source/detect/proposal.h"
+#include "server/source/files/json_text.h"
 #include "server/source/shards/shard_index.h"
 #include "server/source/shards/tar_reader.h"
 
@@ -132,7 +133,7 @@ ShardMembers members_of(Result<TarReader> shard) {
   }
   if (sample.contains("cls")) return out;
   if (const auto found = sample.find("json"); found != sample.end()) {
-    const auto json = nlohmann::json::parse(found->second, nullptr, false);
+    const auto json = parse_json(found->second);
     for (const char* name : {"label", "cls", "class", "class_id", "target"})
       if (json.is_object() && json.contains(name) && json[name].is_number_integer()) {
         out.keys += fmt::format(", label: json.{}", name);

@@ -13,6 +13,7 @@
 #include "server/remote/url.h"
 #include "server/source/columns/file_column.h"
 #include "server/source/columns/value_columns.h"
+#include "server/source/files/json_text.h"
 #include "server/source/formats/manifest_rows.h"
 #include "server/source/problems.h"
 #include "server/source/remote/url_column.h"
@@ -61,7 +62,7 @@ class FileIntake final : public Intake {
       : column_(std::move(column)), line_(line) {}
   std::string add(const json& cell) override {
     if (!cell.is_string() || cell.get_ref<const std::string&>().empty())
-      return fmt::format("{} is not a path", shown(cell));
+      return fmt::format("{} is not a path", shown_json(cell));
     column_->add(cell.get_ref<const std::string&>());
     lines_.push_back(line_);
     return {};
@@ -100,7 +101,7 @@ class TextIntake final : public ColumnIntake<RaggedColumn> {
  public:
   using ColumnIntake::ColumnIntake;
   std::string add(const json& cell) override {
-    if (!cell.is_string()) return fmt::format("{} is not text", shown(cell));
+    if (!cell.is_string()) return fmt::format("{} is not text", shown_json(cell));
     column_->add_text(cell.get_ref<const std::string&>());
     return {};
   }
@@ -145,7 +146,7 @@ class ClassIntake final : public Intake {
       : field_(std::move(field)), names_(std::move(names)) {}
   std::string add(const json& cell) override {
     const auto text = class_text(cell);
-    if (!text) return fmt::format("{} is not a class: give a name, or a number from 0", shown(cell));
+    if (!text) return fmt::format("{} is not a class: give a name, or a number from 0", shown_json(cell));
     const auto place = names_.find(*text);
     if (!place) return names_.stranger(*text);
     labels_.push_back(*place);
@@ -206,10 +207,10 @@ class HotIntake final : public ColumnIntake<FixedColumn> {
         begin = end + 1;
       }
     }
-    if (!list.is_array()) return fmt::format("{} is not a list of classes", shown(cell));
+    if (!list.is_array()) return fmt::format("{} is not a list of classes", shown_json(cell));
     for (const json& element : list) {
       const auto name = class_text(element);
-      if (!name) return fmt::format("{} is not a class", shown(element));
+      if (!name) return fmt::format("{} is not a class", shown_json(element));
       const auto place = names_.find(*name);
       if (!place) return names_.stranger(*name);
       hot_.push_back(*place);

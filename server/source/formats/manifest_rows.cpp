@@ -11,6 +11,7 @@
 #include <optional>
 #include <utility>
 
+#include "server/source/files/json_text.h"
 #include "server/source/files/text_lines.h"
 
 namespace headrace::server::source {
@@ -132,7 +133,7 @@ std::string each_csv_row(std::istream& stream, char delimiter, Picker& picker) {
 
 std::string each_json_line(std::istream& stream, Picker& picker) {
   return each_line(stream, [&](std::uint64_t line, std::string_view text) {
-    const json object = json::parse(text.begin(), text.end(), nullptr, false);
+    const json object = parse_json(text);
     if (!object.is_object()) return picker.fault(line, "is not a JSON object");
     if (!picker.begun()) {
       std::vector<std::string> names;

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "server/source/files/json_text.h"
 #include "server/source/fingerprint.h"
 #include "server/source/labels.h"
 
@@ -89,7 +90,7 @@ Result<void> Indexer::add(const TarMember& member, TarReader& tar) {
 std::optional<std::int64_t> Indexer::number_in(const std::string& content) {
   if (rule_.label.starts_with(kJsonLabel)) {
     const std::string key = rule_.label.substr(kJsonLabel.size());
-    const auto parsed = nlohmann::json::parse(content, nullptr, false);
+    const auto parsed = parse_json(content);
     if (!parsed.is_object() || !parsed.contains(key)) {
       problem(parsed.is_object() ? fmt::format("has no \"{}\" in its .json", key)
                                  : "has a .json that is not a JSON object");
