@@ -33,7 +33,8 @@ struct TarReader::State {
   std::string shown;
   std::uint64_t position = 0;  // offset that libarchive reads next
   std::optional<Error> read_error;
-  std::uint64_t end = 0;  // where the next header must be; 0: not known
+  std::uint64_t end = 0;    // where the next header must be; 0: not known
+  std::uint64_t bytes = 0;  // of the member that next() returned
   std::size_t next_read = kLeastRead;
   std::array<std::uint8_t, kMostRead> buffer{};
   Archive reader;
@@ -175,6 +176,7 @@ Result<bool> TarReader::next(TarMember& member) {
   member.offset = static_cast<std::uint64_t>(::archive_filter_bytes(reader, 0));
   member.bytes = static_cast<std::uint64_t>(std::max<la_int64_t>(::archive_entry_size(entry), 0));
   state.end = 0;
+  state.bytes = member.bytes;
   if (!member.file) return true;
   if (::archive_entry_sparse_count(entry) > 0)
     return state.refuse(
@@ -194,6 +196,13 @@ Result<std::string> TarReader::content() {
   for (;;) {
     const la_ssize_t got = ::archive_read_data(state_->reader.get(), part.data(), part.size());
     if (got < 0) return state_->damaged();
+    // libarchive also fills the holes that a damaged GNU header describes: up to 2^63 bytes of zeros.
+    if (static_cast<std::uint64_t>(got) > state_->bytes - out.size() ||
+        (got == 0 && out.size() != state_->bytes))
+      return state_->refuse(
+          fmt::format("has a damaged header at byte {}: its content has not the {} bytes of "
+                      "its size; fetch it again",
+                      state_->header(), state_->bytes));
     if (got == 0) return out;
     out.append(part.data(), static_cast<std::size_t>(got));
   }

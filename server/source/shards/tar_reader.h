@@ -40,6 +40,7 @@ class TarReader {
   Result<bool> next(TarMember& member);
 
   /// The content of the member that next() returned; call it at most once, after checking the member's size.
+  /// Also kDatasetInvalid: it has another size.
   Result<std::string> content();
 
  private:
