@@ -42,7 +42,13 @@ Error lmdb_error(int code, const std::filesystem::path& folder, std::string_view
       return say(ErrorCode::kDatasetInvalid, "it was written by another version of LMDB");
     case MDB_CORRUPTED:
     case MDB_PAGE_NOTFOUND:
+    case MDB_CURSOR_FULL:  // a tree deeper than any
+    case MDB_INCOMPATIBLE:
+    case MDB_BAD_TXN:
+    case MDB_PANIC:
       return say(ErrorCode::kDatasetInvalid, "its pages are damaged; pack it again");
+    case EINVAL:  // LMDB maps as many bytes as its first pages say
+      return say(ErrorCode::kDatasetInvalid, "its first pages are damaged; copy or pack it again");
     case EBADF:  // LMDB tries to write the first page
       return say(ErrorCode::kDatasetInvalid, "its data.mdb is empty; copy or pack it again");
     case ENOMEM:

@@ -91,7 +91,8 @@ struct Meta {
   /// Why this cannot be continued as `other`: "compression: expected zstd, found lz4; ...".
   [[nodiscard]] std::string difference(const Meta& other) const;
   [[nodiscard]] std::string to_json() const;
-  /// `where` begins the message. kDatasetInvalid: not such a record, another format, invalid values.
+  /// `where` begins the message. kDatasetInvalid: not such a record, invalid values. kVersionMismatch:
+  /// another format.
   static Result<Meta> from_json(std::string_view text, const std::string& where);
 };
 

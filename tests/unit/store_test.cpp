@@ -266,6 +266,18 @@ TEST_F(StoreTest, DamageAnywhereInTheFileIsAnErrorAndNoCrash) {
   EXPECT_GT(opened, 20) << "damage of records does not reach the tree";
 }
 
+TEST_F(StoreTest, AnImpossiblePageSizeIsDamage) {
+  write_whole(100);
+  constexpr std::streamoff kPageSize = 40;  // of the first page, in LMDB's format
+  std::fstream file(out_ / "data.mdb", std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(kPageSize).write("\xde\xc0\xef\xbe", 4);
+  file.close();
+  const auto opened = source::open_lmdb({out_, true});
+  ASSERT_FALSE(opened);
+  EXPECT_EQ(opened.error().code, ErrorCode::kDatasetInvalid);
+  EXPECT_THAT(opened.error().message, HasSubstr("its first pages are damaged"));
+}
+
 TEST_F(StoreTest, ADamagedRecordIsNamedWhenItIsRead) {
   write_whole();
   change([](Txn& txn) { return txn.put(index_key(3), Buffer(1096, 5)); });
