@@ -82,15 +82,18 @@ Result<std::vector<std::uint8_t>> read_whole(const std::filesystem::path& path, 
   static_cast<void>(fetched.release());  // gzclose() closes it
   ::gzbuffer(file.get(), 1U << 20);
   std::vector<std::uint8_t> bytes;
-  constexpr std::size_t kStep = std::size_t{4} << 20;
   // A vector that grows needs its bytes twice.
   const std::uint64_t room = ring::memory_headroom().bytes / 2;
   std::uint64_t most = 0;
+  constexpr std::size_t kLeastStep = std::size_t{64} << 10, kMostStep = std::size_t{4} << 20;
   const auto on_disk = std::filesystem::file_size(path, status);
+  // A small file does not need megabytes, which would be cleared first.
+  const auto step = static_cast<unsigned>(
+      status ? kMostStep : std::clamp<std::uintmax_t>(on_disk, kLeastStep, kMostStep));
   for (;;) {
     const std::size_t have = bytes.size();
-    bytes.resize(have + kStep);
-    const int got = ::gzread(file.get(), bytes.data() + have, kStep);
+    bytes.resize(have + step);
+    const int got = ::gzread(file.get(), bytes.data() + have, step);
     bytes.resize(have + static_cast<std::size_t>(std::max(got, 0)));
     if (have == 0) {
       most = most_of(bytes);
