@@ -165,12 +165,11 @@ def http() -> Inputs:
     yield "listing", b"\1<?xml version='1.0'?><ListBucketResult>" + contents + b"</ListBucketResult>"
     yield "listing_more", b"\1<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>t</NextContinuationToken></ListBucketResult>"
     yield "error", b"\2<Error><Code>NoSuchBucket</Code></Error>"
-    yield "query", b"\3stream=train&index=3%20"
-    yield "whole", b'\4HTTP/1.1 200 OK\r\nContent-Length: 5\r\nETag: "x"\r\nAccept-Ranges: bytes\r\n\r\nhello'
-    yield "part", b'\4HTTP/1.1 206 Partial Content\r\nContent-Length: 1\r\nContent-Range: bytes 0-0/5\r\nETag: "x"\r\n\r\nh'
-    yield "chunked", b"\4HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"
-    yield "redirect", b"\4HTTP/1.1 302 Found\r\nLocation: /b\r\nContent-Length: 0\r\n\r\n"
-    yield "busy", b"\4HTTP/1.1 503 Busy\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n"
+    yield "whole", b'\3HTTP/1.1 200 OK\r\nContent-Length: 5\r\nETag: "x"\r\nAccept-Ranges: bytes\r\n\r\nhello'
+    yield "part", b'\3HTTP/1.1 206 Partial Content\r\nContent-Length: 1\r\nContent-Range: bytes 0-0/5\r\nETag: "x"\r\n\r\nh'
+    yield "chunked", b"\3HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"
+    yield "redirect", b"\3HTTP/1.1 302 Found\r\nLocation: /b\r\nContent-Length: 0\r\n\r\n"
+    yield "busy", b"\3HTTP/1.1 503 Busy\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n"
 
 
 def tar() -> Inputs:
@@ -183,6 +182,11 @@ def tar() -> Inputs:
                 member.size = len(content)
                 archive.addfile(member, io.BytesIO(content))
         yield f"format_{kind}_{flags}", bytes([flags]) + out.getvalue().rstrip(b"\0") + bytes(1536)
+    member = tarfile.TarInfo("a.cls")
+    member.size = 1
+    header = bytearray(member.tobuf(tarfile.GNU_FORMAT))
+    header[386:410] = b"77777777777\00000000000001\0"  # a part of it is 8 GiB behind its begin
+    yield "hole", b"\1" + bytes(header) + b"7" + bytes(511 + 1024)
 
 
 def npy_file(array: numpy.ndarray) -> bytes:
@@ -226,15 +230,29 @@ def manifest() -> Inputs:
     yield "txt_plain", bytes([3]) + b"a.jpg\nb.png\n"
 
 
+META = {"headrace": "packed", "format": 1, "complete": True, "count": 2, "fields": [{"name": "image", "content": "encoded_image"}], "labelled": True}
+META |= {"classes": ["cat", "dog"], "source_fingerprint": "1234", "fingerprint": "1234", "algorithm": 1, "labels_hash": "a", "wholes_hash": "b", "wholes": False}
+META |= {"options": {"store": "encoded", "compress": "lz4", "resize": {"shorter": 8, "height": 0, "width": 0}}, "raw_bytes": 9, "undecodable": 1}
+META |= {"first_undecodable": ["x"], "streamed": True, "content_hash": "c", "sizes": [[2, 3]]}
+
+
 def record() -> Inputs:
+    yield "record", b"\0" + value([(b"picture!", 0, 0, 0)])
+    yield "meta", b"\1" + json.dumps(META).encode()
+    yield "record_pixels", b"\0" + value([(bytes(24), 4, 2, 3), (b"12345678", 0, 0, 0)])
+
+
+def query() -> Inputs:
+    yield "both", b"stream=train&index=3%20"
+
+
+def pipe() -> Inputs:
     head = {"headrace": "records", "version": 1, "count": 1, "labelled": True, "classes": ["cat", "dog"]}
     head["fields"] = [{"name": "image", "content": "pixels"}, {"name": "boxes", "content": "ragged", "dtype": "int16", "shape": [4]}]
     sample = struct.pack("<QqII", 0, 1, 2, 1) + struct.pack("<QII", 18, 2, 3) + struct.pack("<QII", 8, 0, 0) + b"s0" + bytes(26)
     end = struct.pack("<QqII", 1, 0, 0, 0)
-    yield "pipe", b"\2" + json.dumps(head).encode() + b"\n" + sample + end
-    yield "pipe_bad", b"\2" + json.dumps(head).encode() + b"\n" + struct.pack("<QqII", 0, 1, 3, 2) + b"why" + end
-    yield "record", b"\0" + value([(b"picture!", 0, 0, 0)])
-    yield "record_pixels", b"\0" + value([(bytes(24), 4, 2, 3), (b"12345678", 0, 0, 0)])
+    yield "pipe", json.dumps(head).encode() + b"\n" + sample + end
+    yield "pipe_bad", json.dumps(head).encode() + b"\n" + struct.pack("<QqII", 0, 1, 3, 2) + b"why" + end
 
 
 def value(fields: list[tuple[bytes, int, int, int]]) -> bytes:
@@ -294,12 +312,13 @@ def lmdb() -> Inputs:
     yield "valid", b""
     yield "cut", b"\x80"
     yield "meta", b"\0" + patches((16, b"\xde\xc0\xef\xbe"), (40, struct.pack("<Q", 1 << 20)))
+    yield "page_size", b"\0" + patches((40, b"\xde\xc0\xef\xbe"))
     yield "page", b"\0" + patches((4096 * 3 + 10, struct.pack("<HHH", 2, 30, 4000)))
 
 
 TARGETS: dict[str, Callable[[], Inputs]] = {
     function.__name__: function
-    for function in (jpeg, tiles, png, wire, control, url, http, tar, npy, table, manifest, record, config, handshake, packets, ring, lease, lmdb)
+    for function in (jpeg, tiles, png, wire, control, url, http, tar, npy, table, manifest, record, pipe, query, config, handshake, packets, ring, lease, lmdb)
 }
 
 if __name__ == "__main__":
