@@ -20,29 +20,29 @@ using nlohmann::json;
 constexpr int kMaxNodes = 100'000;
 constexpr int kMaxDepth = 64;
 
+/// Not by std::regex, which recurses for each character: a scalar may have a MiB of digits.
 std::optional<json> integer(const std::string& text) {
-  static const std::regex kDecimal("[-+]?[0-9]+"), kOctal("0o[0-7]+"), kHex("0x[0-9a-fA-F]+");
+  std::string_view digits = text;
   int base = 10;
-  std::string digits = text;
-  if (std::regex_match(text, kOctal)) {
-    base = 8;
-    digits = text.substr(2);
-  } else if (std::regex_match(text, kHex)) {
-    base = 16;
-    digits = text.substr(2);
-  } else if (!std::regex_match(text, kDecimal)) {
-    return std::nullopt;
+  if (digits.starts_with("0o") || digits.starts_with("0x")) {
+    base = digits[1] == 'o' ? 8 : 16;
+    digits.remove_prefix(2);
   }
-  if (digits[0] == '+') digits.erase(0, 1);
+  const bool negative = base == 10 && digits.starts_with('-');
+  if (negative || (base == 10 && digits.starts_with('+'))) digits.remove_prefix(1);
+  const std::string_view all = "0123456789abcdefABCDEF";
+  const std::string_view allowed = base == 16 ? all : all.substr(0, static_cast<std::size_t>(base));
+  if (digits.empty() || digits.find_first_not_of(allowed) != std::string_view::npos) return std::nullopt;
   const char* end = digits.data() + digits.size();
-  if (digits[0] == '-') {
+  if (negative) {
     std::int64_t number = 0;
-    if (std::from_chars(digits.data(), end, number, base).ec == std::errc{}) return json(number);
+    if (std::from_chars(digits.data() - 1, end, number).ec == std::errc{}) return json(number);
   } else {
     std::uint64_t number = 0;
     if (std::from_chars(digits.data(), end, number, base).ec == std::errc{}) return json(number);
   }
-  return json(std::strtod(text.c_str(), nullptr));  // too large for an integer: its range refuses it
+  // Too large for an integer: its range refuses it.
+  return json(base == 8 ? HUGE_VAL : std::strtod(text.c_str(), nullptr));
 }
 
 json plain_scalar(const std::string& text) {

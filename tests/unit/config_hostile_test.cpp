@@ -29,6 +29,20 @@ TEST(Config, SurvivesMergesThatBlowUp) {
   EXPECT_THAT(parse(text, "x.yaml").error().message, HasSubstr("is too deep or too large"));
 }
 
+TEST(Config, SurvivesLongNumbersAndPaths) {
+  const std::string digits(500'000, '9'), letters(500'000, 'a');
+  const auto stream = [](const std::string& path, const std::string& size) {
+    return "sources: {f: {type: image_folder, path: " + path +
+           "}}\nstreams: {t: {source: f, batch_size: " + size + "}}\n";
+  };
+  EXPECT_THAT(parse(stream("/data", digits), "x.yaml").error().message, HasSubstr("is not a finite number"));
+  EXPECT_THAT(parse(stream("/data", "0o" + std::string(500'000, '7')), "x.yaml").error().message,
+              HasSubstr("is not a finite number"));
+  (void)examine(stream(letters, "8"), "x.yaml");
+  EXPECT_THAT(parse(stream("ftp://" + letters, "8"), "x.yaml").error().message,
+              HasSubstr("expected an http://, https:// or s3:// URL, found ftp://..."));
+}
+
 TEST(Config, SurvivesTextThatIsNotUtf8WhereAListIsExpected) {
   const std::string text =
       "sources: {f: {type: image_folder, path: /data}}\n"
