@@ -32,10 +32,12 @@ Result<bip::mapped_region> map_region(int fd, bip::mode_t mode, std::size_t byte
         mode == bip::copy_on_write ? bip::map_options_t{MAP_NORESERVE} : bip::default_map_options;
     return bip::mapped_region(Borrowed{fd}, mode, 0, bytes, nullptr, options);
   } catch (const bip::interprocess_exception& error) {
-    const bool short_of_memory = error.get_native_error() == ENOMEM;
-    return fail(short_of_memory ? ErrorCode::kNotEnoughMemory : ErrorCode::kEnvironment,
-                fmt::format("mapping {} bytes of shared memory: {}{}", bytes, error.what(),
-                            short_of_memory ? "; is the limit of address space too low (ulimit -v)?" : ""));
+    const std::string what = fmt::format("mapping {} of shared memory: {}", human_bytes(bytes), error.what());
+    if (error.get_native_error() != ENOMEM) return fail(ErrorCode::kEnvironment, what);
+    const MemoryHeadroom headroom = memory_headroom();
+    return fail(ErrorCode::kNotEnoughMemory,
+                fmt::format("{}; {} are left ({}): raise that limit, or the one of address space (ulimit -v)",
+                            what, human_bytes(headroom.bytes), headroom.limited_by));
   }
 }
 

@@ -74,7 +74,7 @@ def refused_start(config: Path, preexec: Callable[[], None]) -> tuple[float, flo
     return float(said[1]) * unit[said[2]], float(said[3]) * unit[said[4]]
 
 
-@pytest.mark.parametrize("limit", [200 * MB])
+@pytest.mark.parametrize("limit", [200 * MB, 420 * MB], ids=["for no client", "for one client"])
 def test_a_ring_that_exceeds_the_limit_of_the_address_space_ends_the_start_with_both_sizes(tmp_path: Path, limit: int) -> None:
     """The larger one leaves room for the slots of the first client, but not for the mapping of all."""
     needed, available = refused_start(large_ring(tmp_path), lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)))
