@@ -13,6 +13,7 @@
 #include "clientlib/wire/protocol.h"
 #include "headrace/version.h"
 #include "server/log/log.h"
+#include "server/log/sink.h"
 #include "server/session/admission.h"
 
 namespace headrace::server::session {
@@ -115,6 +116,7 @@ void Control::add_polls(std::vector<pollfd>& polls) const {
 }
 
 void Control::send(const std::string& identity, std::int64_t id, Answer answer) {
+  if (!answer.body) answer.body.error().message = log::escaped(answer.body.error().message);
   const std::string text = wire::encode(wire::Reply{id, std::move(answer.body)});
   try {
     zmq::socket_t& router = socket_->router;

@@ -14,6 +14,7 @@
 #include "clientlib/ring/fd_passing.h"
 #include "clientlib/ring/futex.h"
 #include "server/log/log.h"
+#include "server/log/sink.h"
 #include "server/session/admission.h"
 #include "server/session/descriptors.h"
 #include "server/session/local_socket.h"
@@ -90,7 +91,7 @@ Result<wire::FailureReply> Sessions::failure(const wire::FailureRequest& request
   const Session& session = **found;
   const auto why = engine_.inspect(
       session.stream, [&](const exec::Stream& stream) { return stream.lanes().failure_of(session.lane); });
-  return wire::FailureReply{why ? why->message : std::string()};
+  return wire::FailureReply{why ? log::escaped(why->message) : std::string()};
 }
 
 Result<wire::CursorSetReply> Sessions::seek(const wire::CursorSetRequest& request) {

@@ -158,3 +158,18 @@ def test_names_of_files_forge_nothing_in_metrics_statistics_and_the_status_page(
     page = http_get(server.metrics_url + "/api/v1/status")
     assert not has_control_bytes(page) and len(page.splitlines()) == 1
     assert "bad sample" in json.dumps(json.loads(page))
+
+
+def test_names_of_files_forge_no_line_of_a_clients_error(
+    start_server: ServerFactory, quiet_config: dict[str, Any], hostile_folder: Path
+) -> None:
+    quiet_config["sources"]["images"]["path"] = str(hostile_folder)
+    quiet_config["streams"]["train"]["on_error"] = "fail"
+    server = start_server(quiet_config)
+    with headrace.Loader(server.address, stream="train") as loader, pytest.raises(headrace.errors.StreamFailed) as failed:
+        for _ in range(3):
+            list(loader)
+    assert not has_control_bytes(str(failed.value))
+    assert all(line.startswith("    ") for line in str(failed.value).splitlines()[1:]), "a name begins no line"
+    listed = run("ls", "--address", server.address)
+    assert not has_control_bytes(listed) and not re.search("^2026-01-01T", listed, re.MULTILINE)
