@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 
 #include "clientlib/base/thrown.h"
@@ -39,6 +40,20 @@ std::string random_token() {
 /// None: the process has no number in this pid namespace, or is gone. Its socket reports its end, too.
 ring::UniqueFd open_pidfd(std::int64_t pid) {
   return pid > 0 ? ring::UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))) : ring::UniqueFd();
+}
+
+/// Of another version, or of no client at all.
+Error not_an_attach_packet(std::string_view packet) {
+  constexpr std::string_view kAnyVersion = wire::kAttachHello.substr(0, wire::kAttachHello.find(' ') + 1);
+  if (!packet.starts_with(kAnyVersion)) return {ErrorCode::kBadMessage, "not an attach packet"};
+  packet.remove_prefix(kAnyVersion.size());
+  std::uint32_t version = 0;
+  const auto end = std::from_chars(packet.data(), packet.data() + packet.size(), version);
+  if (end.ec != std::errc()) return {ErrorCode::kBadMessage, "an attach packet without a version"};
+  return {ErrorCode::kVersionMismatch,
+          fmt::format("attach protocol: the peer speaks version {}, this side version {}: install the same "
+                      "release on both sides",
+                      version, wire::kAttachHello.substr(kAnyVersion.size(), 1))};
 }
 
 bool in(const std::vector<pollfd>& ready, int fd) {
@@ -182,8 +197,7 @@ Result<void> Sessions::attach(PendingClient& client, std::uint64_t now_ns) {
   auto packet = ring::receive_packet(client.socket.get(), std::chrono::milliseconds(0),
                                      own ? ring::Descriptors::kTake : ring::Descriptors::kDrop);
   if (!packet) return tl::make_unexpected(packet.error());
-  if (!packet->bytes.starts_with(wire::kAttachHello))
-    return fail(ErrorCode::kBadMessage, "not an attach packet");
+  if (!packet->bytes.starts_with(wire::kAttachHello)) return fail(not_an_attach_packet(packet->bytes));
   const std::string sent = packet->bytes.substr(wire::kAttachHello.size());
   const auto token =
       std::find_if(tokens_.begin(), tokens_.end(), [&](const Token& each) { return each.token == sent; });

@@ -204,6 +204,8 @@ def test_another_version_is_refused_with_both_versions_named(server: Server) -> 
         assert error["code"] == "VERSION_MISMATCH"
         assert "the peer speaks version 99, this side version 1" in error["message"]
         assert "ok" in dealer.ask("hello", client="9.9", layout=2), "the connection goes on"
+        refused = attach_answer(server, f"headrace-attach 99 {'0' * 32}")
+        assert refused.startswith("error VERSION_MISMATCH attach protocol: the peer speaks version 99, this side version 1"), refused
     dealer.close()
 
 
