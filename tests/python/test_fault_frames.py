@@ -22,7 +22,7 @@ from running import Server, wait_until
 from test_endless_messages import training
 from zmtp import Dealer, encoded
 
-ROUNDS = 5000 if os.environ.get("HEADRACE_STRESS") else 150
+ROUNDS = 20_000 if os.environ.get("HEADRACE_STRESS") else 1000
 EPOCHS = 3  # that the trainer has to get while the faults go on
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import headrace
+import lmdb
 import pytest
 import yaml
 from conftest import ServerFactory, write_images
@@ -151,7 +152,7 @@ def test_packing_onto_a_disk_that_is_full_is_named_and_resumes_when_there_is_roo
     assert not half["complete"] and half["packed"] < 300
     half_packed = tmp_path / "half.yaml"
     half_packed.write_text(yaml.safe_dump(config_of(out)))
-    refused = headrace_("serve", half_packed)
+    refused = headrace_("serve", half_packed, "--set", f"server.directory={tmp_path}/run")
     assert refused.returncode == 3 and "packing was not finished" in refused.stderr, "never silently short"
 
     again = headrace_(*pack)
@@ -166,10 +167,28 @@ def test_packing_onto_a_disk_that_is_full_is_named_and_resumes_when_there_is_roo
 
 def config_of(database: Path) -> dict[str, Any]:
     return {
-        "server": {"directory": str(database.parent.parent / "run"), "metrics": "off", "threads": 1},
+        "server": {"metrics": "off", "threads": 1},
         "sources": {"packed": {"type": "lmdb", "path": str(database)}},
         "streams": {"train": {"source": "packed", "batch_size": 8, "transforms": [{"center_crop": {"size": 32}}]}},
     }
+
+
+def test_a_database_of_which_all_readers_are_taken_is_served(start_server: ServerFactory, image_folder: Path, tmp_path: Path) -> None:
+    """LMDB has a table of readers, of 126 unless a program asks for more. The server needs none of them."""
+    out = tmp_path / "packed" / "images.lmdb"
+    out.parent.mkdir()
+    assert headrace_("pack", image_folder, out, "--quiet").returncode == 0
+    environment = lmdb.open(str(out), max_readers=126)
+    try:
+        readers = [environment.begin() for _ in range(126)]
+        with pytest.raises(lmdb.ReadersFullError):
+            environment.begin()
+        with headrace.Loader(start_server(config_of(out)).address, stream="train") as loader:
+            assert sorted(int(index) for batch in loader for index in batch.sample_index) == list(range(60))
+        for reader in readers:
+            reader.abort()
+    finally:
+        environment.close()
 
 
 def test_a_disk_cache_on_a_full_disk_is_marked_full_and_every_sample_is_served(
