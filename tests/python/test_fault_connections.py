@@ -89,7 +89,7 @@ def test_delayed_answers_only_delay(address: str, tmp_path: Path) -> None:
     with headrace.Loader(address, stream="train") as loader:
         expected = epoch(loader)
     with Proxy(address, tmp_path / "proxy") as proxy:
-        proxy.delay = 0.3
+        proxy.delay = 0.15
         with headrace.Loader(proxy.address, stream="train", timeout=30) as loader:
             assert epoch(loader) == expected
             proxy.cut()
