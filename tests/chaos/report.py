@@ -1,0 +1,93 @@
+"""The tables of a chaos run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from checker import Verdict
+from events import Event
+from recovery import Recovery, percentile
+
+MEANINGS = {
+    "kill_server": "`kill -9` of the server",
+    "kill_server_twice": "`kill -9` of the server, and again while it starts",
+    "kill_all": "`kill -9` of the server and all clients",
+    "end_server": "SIGTERM of the server",
+    "stop_server": "SIGSTOP of the server, up to 2.5 s",
+    "kill_client": "`kill -9` of a client",
+    "stop_client": "SIGSTOP of a client, up to 3 s",
+    "resize": "restart of a job at another world size",
+    "attach_storm": "three threads attach and detach without a pause, 1 to 2 s",
+    "hostile_bytes": "random bytes and half messages to both sockets, 1 to 2 s",
+    "log_unread": "nobody reads the server's log pipe, 1 to 5 s",
+    "web_down": "the web server resets connections, up to 2 s",
+    "disk_full": "the disk of caches is full, 1 to 3 s",
+    "checkpoint_full": "the disk of checkpoints is full, 1 to 3 s",
+    "memory": "a child uses up the server's memory limit, 1 to 3 s",
+    "clock_step": "the clock is set, up to a day back or forth",
+}
+
+
+@dataclass
+class Outcome:
+    seed: int
+    seconds: float
+    events: Sequence[Event] = ()
+    not_done: dict[str, str] = field(default_factory=dict)  # kind -> why
+    verdicts: list[Verdict] = field(default_factory=list)
+    received: int = 0
+    rolled_back: int = 0
+    recoveries: list[Recovery] = field(default_factory=list)
+    longest_pause: float = 0.0
+    errors: Counter[str] = field(default_factory=Counter)
+    replies: Counter[str] = field(default_factory=Counter)  # of the web server
+    leftovers: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def good(self) -> bool:
+        return not self.leftovers and not self.problems and bool(self.verdicts) and all(verdict.good for verdict in self.verdicts)
+
+
+def faults_table(outcome: Outcome) -> list[str]:
+    done = Counter(event.kind for event in outcome.events if event.kind in MEANINGS and event.target != "clients")
+    lines = ["| fault | times |", "|---|---:|"]
+    lines += [f"| {meaning} | {done[kind] if kind not in outcome.not_done else '0: ' + outcome.not_done[kind]} |" for kind, meaning in MEANINGS.items()]
+    web = outcome.replies
+    return [*lines, f"| replies of the web server delayed, busy, reset, cut | {web['delayed']}, {web['busy']}, {web['reset']}, {web['cut']} of {web.total()} |"]
+
+
+def results_table(outcome: Outcome) -> list[str]:
+    lost, doubled, wrong = (sum(len(getattr(verdict, name)) for verdict in outcome.verdicts) for name in ("lost", "doubled", "wrong"))
+    lines = [
+        "| result | |",
+        "|---|---:|",
+        f"| seed; seconds with faults | {outcome.seed}; {outcome.seconds:.0f} |",
+        f"| batches received | {outcome.received:,} |",
+        f"| of them rolled back to a checkpoint, and received again | {outcome.rolled_back:,} |",
+        f"| rows compared with the undisturbed run | {sum(verdict.rows for verdict in outcome.verdicts):,} |",
+        f"| rows lost, doubled, wrong | {lost}, {doubled}, {wrong} |",
+    ]
+    if times := [each.batch - each.killed for each in outcome.recoveries]:
+        starting = [each.ready - each.killed for each in outcome.recoveries]
+        lines.append(f"| kill of the server to a consumer's next batch, p50, p99, max of {len(times)} | {show(times)} |")
+        lines.append(f"| until the new server was ready, p50, p99, max | {show(starting)} |")
+    lines.append(f"| longest time between two batches of a consumer | {outcome.longest_pause:.2f} s |")
+    lines.append(f"| errors that consumers met and survived | {', '.join(f'{n} {code}' for code, n in outcome.errors.most_common()) or 'none'} |")
+    lines.append(f"| left behind | {len(outcome.leftovers) or 'nothing'} |")
+    return lines
+
+
+def show(times: Sequence[float]) -> str:
+    return ", ".join(f"{value:.2f}" for value in (percentile(times, 0.5), percentile(times, 0.99), max(times))) + " s"
+
+
+def text(outcome: Outcome, replay: str) -> str:
+    lines = [*faults_table(outcome), "", *results_table(outcome), ""]
+    if not outcome.good:
+        lines += ["FAILED", *(f"problem: {each}" for each in outcome.problems), *(f"left behind: {each}" for each in outcome.leftovers)]
+        lines += [str(verdict) for verdict in outcome.verdicts if not verdict.good]
+        lines += ["", f"The same faults at the same times: {replay}"]
+    return "\n".join(lines)

@@ -1,0 +1,79 @@
+"""What a chaos run takes from the machine and gives back: small disks that can be filled, and a memory limit."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import subprocess
+import time
+from pathlib import Path
+
+
+class SmallDisk:
+    """A tmpfs. Raises OSError where mounting is not allowed."""
+
+    def __init__(self, path: Path, megabytes: int) -> None:
+        self.path = path
+        path.mkdir(mode=0o700)
+        command = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m,mode=0700", "headrace-chaos", str(path)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise OSError(done.stderr.strip() or "mount failed")
+
+    def fill(self) -> None:
+        with (self.path / "filler").open("ab", buffering=0) as filler:
+            size = 1 << 16
+            while size:
+                try:
+                    filler.write(b"x" * size)
+                except OSError as error:
+                    if error.errno != errno.ENOSPC:
+                        raise
+                    size //= 2
+
+    def empty(self) -> None:
+        (self.path / "filler").unlink(missing_ok=True)
+
+    def close(self) -> None:
+        subprocess.run(["umount", str(self.path)], check=True, capture_output=True)
+
+
+class MemoryLimit:
+    """A control group of version 1 or 2. Raises OSError where none can be made."""
+
+    def __init__(self, name: str, megabytes: int) -> None:
+        root = Path("/sys/fs/cgroup")
+        first = (root / "memory").is_dir()
+        self.path = (root / "memory" if first else root) / name
+        self.path.mkdir()
+        try:
+            (self.path / ("memory.limit_in_bytes" if first else "memory.max")).write_text(str(megabytes << 20))
+        except OSError:
+            self.path.rmdir()
+            raise
+
+    def close(self) -> None:
+        """Its processes have ended, which the kernel may not have noticed yet."""
+        for _ in range(50):
+            with contextlib.suppress(OSError):
+                self.path.rmdir()
+            if not self.path.exists():
+                return
+            time.sleep(0.1)
+
+
+def compile_clock(source: Path, folder: Path) -> dict[str, str]:
+    """The environment of processes whose clock can be stepped. Raises OSError without a compiler."""
+    library, file = folder / "clock_shift.so", folder / "clock"
+    file.write_bytes(bytes(8))
+    done = subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise OSError(done.stderr)
+    return {"LD_PRELOAD": str(library), "HEADRACE_CHAOS_CLOCK": str(file)}
+
+
+def step_clock(env: dict[str, str], seconds: int) -> None:
+    descriptor = os.open(env["HEADRACE_CHAOS_CLOCK"], os.O_WRONLY)
+    os.pwrite(descriptor, seconds.to_bytes(8, "little", signed=True), 0)
+    os.close(descriptor)

@@ -1,0 +1,94 @@
+"""A minute of chaos, and a consumer that is broken on purpose."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import datasets
+import headrace
+import pytest
+from checker import Verdict, check
+from consumer import hashes
+from events import Events
+from journal import read
+from supervised import Supervised
+
+HERE = Path(__file__).parent
+
+
+@pytest.mark.timeout(400)
+def test_a_minute_of_chaos_loses_nothing(tmp_path: Path) -> None:
+    command = [sys.executable, str(HERE / "chaos.py"), "--minutes", os.environ.get("HEADRACE_CHAOS_MINUTES", "1"), "--out", str(tmp_path / "out")]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=390, check=False)
+    print(done.stdout)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.fixture
+def calm(tmp_path: Path) -> Iterator[dict[str, Any]]:
+    """What a consumer of one stream of images is given, with its server."""
+    datasets.write_images(tmp_path / "images", seed=1)
+    whole = datasets.configuration(tmp_path, tmp_path / "run", None, "")
+    config = {**whole, "sources": {"folder": whole["sources"]["folder"]}, "streams": {"folder": whole["streams"]["folder"]}}
+    config["server"]["metrics"] = "off"
+    file = datasets.write_configuration(tmp_path / "calm.yaml", config)
+    events = Events(tmp_path / "events.csv")
+    server = Supervised(file, tmp_path / "run", tmp_path / "server.log", events, {}, None)
+    files = {name: str(tmp_path / name) for name in ("journal", "checkpoint", "end")}
+    alone = {"address": server.address, "stream": "folder", "group": "job", "name": "job", "rank": 0, "world_size": 1, "state": None}
+    yield {**alone, **files, "seed": 1, "step": 0.002, "zero_copy": False, "config": str(file)}
+    assert server.stop() == 0
+    events.close()
+
+
+@contextlib.contextmanager
+def consumer(given: dict[str, Any]) -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen([sys.executable, str(HERE / "consumer.py"), json.dumps(given)]) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def batches(given: dict[str, Any]) -> int:
+    return len(read(Path(given["journal"])).arrivals)
+
+
+def killed_and_resumed(given: dict[str, Any], keep_all: bool) -> Verdict:
+    """`keep_all`: the second process resumes at its checkpoint, but counts all that the first one received."""
+    checkpoint = Path(given["checkpoint"])
+    with consumer(given) as first:
+        behind = 0
+        while batches(given) < 30 or behind == 0:
+            first.send_signal(signal.SIGCONT)
+            time.sleep(0.05)
+            first.send_signal(signal.SIGSTOP)
+            behind = batches(given) - json.loads(checkpoint.read_text())["kept"] if checkpoint.exists() else 0
+        first.kill()
+        first.wait()
+    if keep_all:
+        checkpoint.write_text(json.dumps({**json.loads(checkpoint.read_text()), "kept": batches(given)}))
+    Path(given["end"]).write_text("6")
+    with consumer(given) as second:
+        assert second.wait(60) == 0
+    maker = headrace.Maker(given["config"], "folder", output="numpy")
+    journal = read(Path(given["journal"]))
+    return check("job", [([journal], None)], lambda epoch: hashes(maker.rows(epoch, 0, maker.info.samples)), 6, True)
+
+
+def test_a_killed_consumer_goes_on_at_its_checkpoint(calm: dict[str, Any]) -> None:
+    assert killed_and_resumed(calm, keep_all=False).good
+
+
+def test_a_broken_consumer_that_skips_its_rollback_is_found(calm: dict[str, Any]) -> None:
+    found = killed_and_resumed(calm, keep_all=True)
+    assert found.doubled and not found.lost
