@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import os
 import random
 import shutil
@@ -38,6 +39,7 @@ SHARDED = "packed"
 PLANS = [
     Plan("folder-a", "folder", ["python views"]),
     Plan("folder-b", "folder", ["cpp"]),
+    Plan("wide", "wide", ["python views"], step=0.02),  # shares rows with them
     Plan("tar-a", "tar", ["python"]),
     Plan("tar-b", "tar", ["cpp"]),
     Plan("web-a", "web", ["python"], step=0.03),
@@ -105,6 +107,7 @@ class Run:
             weights[kind] = faults.MACHINE[kind]
 
     def disturb(self, target: Target, stop: threading.Event) -> None:
+        target.server.wait_ready()
         planned = faults.plan(self.seed, self.seconds, self.weights)
         watch = sampler.Sampler(target.server, self.events, self.out / "server.csv")
         injector = Injector(target, self.events, self.out / "pests.log")
@@ -137,8 +140,16 @@ class Run:
         config = datasets.write_configuration(self.work / "calm.yaml", calm)
         starts: dict[str, list[float]] = {}
         arrivals: dict[str, list[float]] = {}
+
+        @functools.cache
+        def maker(stream: str) -> headrace.Maker:
+            return headrace.Maker(config, stream, threads=2, output="numpy")
+
+        @functools.cache  # a stream's trainers come one after another
+        def expected(stream: str, epoch: int) -> list[str]:
+            return hashes(maker(stream).rows(epoch, 0, maker(stream).info.samples))
+
         for job in jobs:
-            maker = headrace.Maker(config, job.plan.stream, threads=2, output="numpy")
             generations: list[tuple[list[Journal], tuple[int, int] | None]] = []
             for generation in job.generations:
                 journals = [read(rank.journal) for rank in generation.ranks]
@@ -148,11 +159,8 @@ class Run:
                     self.outcome.errors.update(said.partition(" ")[0] for _, said in journal.errors)
                     self.outcome.received += len(journal.arrivals)
                 self.outcome.longest_pause = max(self.outcome.longest_pause, longest_pause(iter(journals)))
-            verdict = check(
-                job.plan.name, generations, lambda epoch, maker=maker: hashes(maker.rows(epoch, 0, maker.info.samples)),  # type: ignore[misc]
-                job.epochs, in_order=job.plan.stream != SHARDED,
-            )  # fmt: skip
-            self.outcome.verdicts.append(verdict)
+            rows = functools.partial(expected, job.plan.stream)
+            self.outcome.verdicts.append(check(job.plan.name, generations, rows, job.epochs, in_order=job.plan.stream != SHARDED))
         self.outcome.rolled_back = self.outcome.received - sum(verdict.batches for verdict in self.outcome.verdicts)
         self.outcome.recoveries = recoveries(self.events.all, starts, arrivals)
 

@@ -151,7 +151,7 @@ class Consumer {
     if (out) std::filesystem::rename(fresh, checkpoint_, failed);
     if (!out || failed) {
       std::filesystem::remove(fresh, failed);
-      journal_.write("error", "errno: the checkpoint cannot be written");
+      journal_.write("error", "CHECKPOINT cannot be written");
     } else {
       journal_.write("save", std::to_string(kept_));
     }

@@ -79,7 +79,7 @@ class Consumer:
             new.rename(self.checkpoint)
         except OSError as error:
             new.unlink(missing_ok=True)
-            self.write("error", f"errno {error}")
+            self.write("error", f"CHECKPOINT {error}")
         else:
             self.write("save", str(self.kept))
 

@@ -55,17 +55,19 @@ RING = {"prefetch": 3, "max_leases": 3, "max_clients": 10}
 
 def configuration(data: Path, directory: Path, disk_cache: Path | None, web: str) -> dict[str, Any]:
     """`web`: the URL of the shards, or the folder that has them."""
+    io = {"threads": 4, "memory": "16MB"}  # the default is half of the memory limit
     cache = {"disk_cache": {"path": str(disk_cache), "size": "1MB"}} if disk_cache else {}
     return {
         "server": {"directory": str(directory), "threads": 2, "evict_after": "1s", "log_level": "debug", "metrics": {"port": 0}},
         "sources": {
-            "folder": {"type": "image_folder", "path": str(data / "images"), "io": {"threads": 4, **cache}},
+            "folder": {"type": "image_folder", "path": str(data / "images"), "io": {**io, **cache}},
             "tar": {"type": "webdataset", "path": str(data / "shards" / "{0000..0003}.tar"), "label": "cls"},
             "packed": {"type": "lmdb", "path": str(data / "packed.lmdb")},
-            "web": {"type": "webdataset", "path": f"{web}/{{0000..0003}}.tar", "label": "cls", "io": {"threads": 4}},
+            "web": {"type": "webdataset", "path": f"{web}/{{0000..0003}}.tar", "label": "cls", "io": io},
         },
         "streams": {
             "folder": {"source": "folder", "batch_size": 8, "seed": 1, "transforms": CROP, "ring": RING},
+            "wide": {"extends": "folder", "batch_size": 16, "output": {"dtype": "float32"}},
             "tar": {"source": "tar", "batch_size": 5, "seed": 2, "transforms": [*CROP, {"normalize": {"mean": [0.5] * 3, "std": [0.5] * 3}}], "ring": RING},
             "packed": {"source": "packed", "batch_size": 4, "seed": 3, "delivery": "shard", "transforms": CROP, "ring": RING},
             "web": {"source": "web", "batch_size": 8, "seed": 4, "transforms": CROP, "ring": RING},

@@ -14,7 +14,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "python"))
 
-STREAMS = ("folder", "tar", "packed", "web")
+STREAMS = ("folder", "wide", "tar", "packed", "web")
 
 
 def attach(address: str, until: float, seed: int) -> None:

@@ -71,17 +71,22 @@ def results_table(outcome: Outcome) -> list[str]:
         f"| rows lost, doubled, wrong | {lost}, {doubled}, {wrong} |",
     ]
     if times := [each.batch - each.killed for each in outcome.recoveries]:
-        starting = [each.ready - each.killed for each in outcome.recoveries]
-        lines.append(f"| kill of the server to a consumer's next batch, p50, p99, max of {len(times)} | {show(times)} |")
-        lines.append(f"| until the new server was ready, p50, p99, max | {show(starting)} |")
-    lines.append(f"| longest time between two batches of a consumer | {outcome.longest_pause:.2f} s |")
-    lines.append(f"| errors that consumers met and survived | {', '.join(f'{n} {code}' for code, n in outcome.errors.most_common()) or 'none'} |")
+        starts = [ready - killed for killed, ready in {(each.killed, each.ready) for each in outcome.recoveries}]
+        lines.append(f"| kill of the server to a trainer's next batch, p50, p99, max of {len(times)} | {show(times)} |")
+        lines.append(f"| kill of the server until the next one is ready, p50, p99, max of {len(starts)} | {show(starts)} |")
+        for name, web in (("the web server's", True), ("another", False)):
+            if after := [each.batch - each.ready for each in outcome.recoveries if each.consumer.startswith("web") == web]:
+                lines.append(f"| server ready to the next batch of {name} trainer, p50, p99, max of {len(after)} | {show(after)} |")
+    lines.append(f"| longest time between two batches of a trainer | {outcome.longest_pause:.2f} s |")
+    lines.append(f"| checkpoints that a full disk prevented | {outcome.errors['CHECKPOINT']:,} |")
+    errors = ", ".join(f"{n} {code}" for code, n in outcome.errors.most_common() if code != "CHECKPOINT")
+    lines.append(f"| errors that trainers met and survived | {errors or 'none'} |")
     lines.append(f"| left behind | {len(outcome.leftovers) or 'nothing'} |")
     return lines
 
 
 def show(times: Sequence[float]) -> str:
-    return ", ".join(f"{value:.2f}" for value in (percentile(times, 0.5), percentile(times, 0.99), max(times))) + " s"
+    return ", ".join(f"{value:.3f}" for value in (percentile(times, 0.5), percentile(times, 0.99), max(times))) + " s"
 
 
 def text(outcome: Outcome, replay: str) -> str:

@@ -85,6 +85,14 @@ class Supervised:
                     return
                 log.write(part)
 
+    def wait_ready(self, seconds: float = 30) -> None:
+        """For the first start, before there are faults."""
+        end = time.monotonic() + seconds
+        while not self.starts:
+            if time.monotonic() > end:
+                raise RuntimeError(f"the server was not ready within {seconds:g} s; its log ends with:\n{self.log.read_text(errors='replace')[-2000:]}")
+            time.sleep(0.05)
+
     def signal(self, number: signal.Signals) -> bool:
         """Whether there was a server to receive it."""
         with self._lock:
