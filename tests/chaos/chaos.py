@@ -54,9 +54,11 @@ class Run:
         self.outcome = Outcome(seed, seconds)
         self.seed, self.seconds, self.out, self.cpp, self.spare_server = seed, seconds, out, cpp, spare_server
         self.then = leftovers.before()
+        if out.exists() and any(out.iterdir()) and not (out / "events.csv").exists():
+            sys.exit(f"chaos: {out} has other files than a chaos run's; name a new folder")
+        shutil.rmtree(out, ignore_errors=True)
         self.work = Path(tempfile.mkdtemp(prefix="hrc-"))
         self.mark = f"HEADRACE_CHAOS={self.work.name}"
-        shutil.rmtree(out, ignore_errors=True)
         (out / "journals").mkdir(parents=True)
         for name in ("data", "tmp"):
             (self.work / name).mkdir()

@@ -29,6 +29,7 @@ class Supervised:
         self.reading = threading.Event()
         self.reading.set()
         self._config, self._events, self._env = config, events, {**os.environ, **env}
+        self._parent = list(os.pipe())  # the server ends when the second one is closed, also by this process's death
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._popen: subprocess.Popen[bytes] | None = None
@@ -59,9 +60,12 @@ class Supervised:
         log_reader, log = os.pipe()
         fcntl.fcntl(log, F_SETPIPE_SZ, 4096)
         ready, writer = os.pipe()
-        command = [_binary.path(), "serve", str(self._config), "--ready-fd", str(writer)]
+        command = [_binary.path(), "serve", str(self._config), "--ready-fd", str(writer), "--parent-fd", str(self._parent[0])]
         with self._lock:
-            popen = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[writer], env=self._env, start_new_session=True)
+            popen = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[writer, self._parent[0]], env=self._env,
+                start_new_session=True,
+            )  # fmt: skip
             if self.cgroup:
                 with contextlib.suppress(OSError):  # it has ended
                     (self.cgroup / "cgroup.procs").write_text(str(popen.pid))
@@ -102,7 +106,7 @@ class Supervised:
             return True
 
     def stop(self, seconds: float = 5) -> int | None:
-        """SIGTERM; the exit status, or None if it did not end in time and was killed."""
+        """SIGTERM; the exit status, or None if it did not end in time and was killed. May be called again."""
         self._stopping.set()
         self.reading.set()
         end = time.monotonic() + seconds
@@ -115,4 +119,6 @@ class Supervised:
         self._thread.join()
         for reader in self._readers:
             reader.join()
+        while self._parent:
+            os.close(self._parent.pop())
         return self._popen.returncode if in_time and self._popen else None
