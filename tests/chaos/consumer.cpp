@@ -1,8 +1,8 @@
 // A trainer of the chaos run, in C++: the same as consumer.py, which says what it does. chaos_consumer JSON
 #define XXH_INLINE_ALL
+#include <unistd.h>
 #include <xxhash.h>
 
-#include <unistd.h>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -105,6 +105,7 @@ class Consumer {
         save(stream.state());
       }
       std::this_thread::sleep_for(std::chrono::duration<double>(step(random_)));
+      if (::getppid() != parent_) throw std::runtime_error("the harness has ended");
     }
     save(stream.state());
     journal_.write("end", "");
@@ -170,6 +171,7 @@ class Consumer {
   std::uniform_int_distribution<int> saves_{1, 6};
   json state_;
   std::uint64_t kept_ = 0;
+  pid_t parent_ = ::getppid();
 };
 
 }  // namespace

@@ -42,6 +42,7 @@ class Consumer:
     def __init__(self, given: dict[str, Any]) -> None:
         self.given = given
         self.random = random.Random(f"{given['seed']} {os.getpid()}")
+        self.parent = os.getppid()
         self.checkpoint, self.end = Path(given["checkpoint"]), Path(given["end"])
         saved: dict[str, Any] = json.loads(self.checkpoint.read_text()) if self.checkpoint.exists() else {"kept": 0, "state": given.get("state")}
         self.kept: int = saved["kept"]
@@ -100,6 +101,8 @@ class Consumer:
                             until_save = self.random.randint(1, 6)
                             self.save(loader)
                         time.sleep(self.random.uniform(0, self.given["step"]))
+                        if os.getppid() != self.parent:
+                            sys.exit("consumer: the harness has ended")
                 except headrace.Error as error:
                     self.survive(error)
             self.save(loader)

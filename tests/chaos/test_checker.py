@@ -7,6 +7,7 @@ from pathlib import Path
 import faults
 import pytest
 from checker import Verdict, check
+from endings import unexplained
 from events import Event
 from journal import Journal, complete_lines, read
 from recovery import recoveries
@@ -100,6 +101,17 @@ def test_a_plan_depends_on_its_seed_alone() -> None:
     assert faults.plan(7, 60, weights) == faults.plan(7, 60, weights) != faults.plan(8, 60, weights)
     assert {fault.kind for fault in faults.plan(7, 600, weights)} == set(weights)
     assert all(0 <= fault.at < 60 for fault in faults.plan(7, 60, weights))
+
+
+def test_an_end_of_the_server_without_a_fault_is_found() -> None:
+    events = [
+        Event(1.0, "kill_server", "server", ""), Event(1.01, "ended", "server", "-9"), Event(2.0, "ended", "server", "-9"),
+        Event(3.0, "end_server", "server", ""), Event(3.2, "ended", "server", "3"), Event(4.0, "ended", "server", "3"),
+        Event(5.0, "ended", "server", "-11"), Event(6.0, "calm", "", ""), Event(6.1, "ended", "server", "0"),
+    ]  # fmt: skip
+    assert [line.partition(",")[0] for line in unexplained(events)] == [
+        "the server ended with status -9 after 1.0 s", "the server ended with status 3 after 3.0 s", "the server ended with status -11 after 4.0 s"
+    ]  # fmt: skip
 
 
 def test_a_recovery_counts_only_if_nothing_else_happened_to_the_consumer() -> None:
