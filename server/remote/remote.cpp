@@ -172,8 +172,10 @@ Result<void> Remote::with_retries(const std::function<std::optional<Fault>()>& a
       return fail(std::move(fault->error));
     }
     retries_.fetch_add(1, std::memory_order_relaxed);
-    if (!pause(std::min(std::max(jittered(wait), fault->not_before), kLongestPause)))
+    if (!pause(std::min(std::max(jittered(wait), fault->not_before), kLongestPause))) {
+      fault->error.message += "; not tried again, because the server is stopping";
       return fail(std::move(fault->error));
+    }
     wait = std::min(2 * wait, kLongestPause);
   }
 }

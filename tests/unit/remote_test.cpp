@@ -297,7 +297,8 @@ TEST_F(RemoteTest, AStopEndsAReadThatIsUnderWayAndAPause) {
                             [&] { return fetch(*patient, url(), 1'000'000, ErrorCode::kTransientIo); });
   while (patient->counts().retries == 0) std::this_thread::yield();
   other.request_stop();
-  EXPECT_THAT(pausing.get(), HasSubstr("503"));
+  EXPECT_THAT(pausing.get(),
+              AllOf(HasSubstr("503"), HasSubstr("not tried again, because the server is stopping")));
 }
 
 TEST_F(RemoteTest, WhatIsSecretInAUrlIsSentAndNotShown) {
