@@ -27,6 +27,11 @@ void SimulatedOrders::connect() {
   process_ = ProcessMemory::open(::getpid(), ours_.get()).value();
 }
 
+void SimulatedOrders::overwrite(Memory& memory) {
+  for (auto* bytes : {&memory.x, &memory.y, &memory.label})
+    std::fill(bytes->begin(), bytes->end(), std::byte{0xEE});
+}
+
 bool SimulatedOrders::has_room() const {
   return std::count_if(orders_.begin(), orders_.end(), [](const Order& order) {
            return order.batch->awaited();
@@ -40,8 +45,7 @@ std::shared_ptr<RemoteBatch> SimulatedOrders::order(std::uint64_t epoch, const B
   auto memory = std::make_shared<Memory>();
   // Its end calls it again after take_back(); then the memory is somebody else's.
   auto release = [memory, once = std::make_shared<bool>(false), released = released_](std::uint32_t) {
-    for (auto* bytes : {&memory->x, &memory->y, &memory->label})
-      std::fill(bytes->begin(), bytes->end(), std::byte{0xEE});
+    overwrite(*memory);
     if (!std::exchange(*once, true)) ++*released;
   };
   Order order{.epoch = epoch,
@@ -102,6 +106,8 @@ void SimulatedOrders::step(Chance& chance) {
     if (which->batch->make_here()) record_.fault(Fault::kOrderLost);
   } else if (event == 8) {
     ours_.reset(), theirs_.reset();
+    for (const Order& order : orders_)
+      if (order.arrived) overwrite(*order.memory);
     connect();
     record_.fault(Fault::kOrderCut);
   } else if (which->arrived || !which->batch->awaited()) {

@@ -42,6 +42,7 @@ class SimulatedOrders final : public server::exec::RemoteOrders {
     bool arrived = false;
   };
   void connect();
+  static void overwrite(Memory& memory);  ///< it is somebody else's now
   void make(const Order& order, bool wrong, Memory& memory);
   void arrive(Order& order, bool wrong);
 
