@@ -80,16 +80,14 @@ Result<void> Sessions::listen(const std::filesystem::path& path) {
 }
 
 Result<wire::OpenReply> Sessions::open(const wire::OpenRequest& request, std::uint32_t uid,
-                                        std::uint64_t now_ns) {
+                                       std::uint64_t now_ns) {
   const auto stream = engine_.find(request.stream);
   if (!stream) return tl::make_unexpected(stream.error());
   const auto own = [&](const Token& token) { return token.uid == uid; };
   if (std::count_if(tokens_.begin(), tokens_.end(), own) >= static_cast<std::ptrdiff_t>(kMostTokens))
     tokens_.erase(std::find_if(tokens_.begin(), tokens_.end(), own));
-  tokens_.push_back({.token = random_token(),
-                     .uid = uid,
-                     .request = request,
-                     .expires_ns = now_ns + kTokenLifeNs});
+  tokens_.push_back(
+      {.token = random_token(), .uid = uid, .request = request, .expires_ns = now_ns + kTokenLifeNs});
   return wire::OpenReply{tokens_.back().token, engine_.stream(*stream).info()};
 }
 

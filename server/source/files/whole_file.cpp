@@ -88,8 +88,8 @@ Result<std::vector<std::uint8_t>> read_whole(const std::filesystem::path& path, 
   constexpr std::size_t kLeastStep = std::size_t{64} << 10, kMostStep = std::size_t{4} << 20;
   const auto on_disk = std::filesystem::file_size(path, status);
   // A small file does not need megabytes, which would be cleared first.
-  const auto step = static_cast<unsigned>(
-      status ? kMostStep : std::clamp<std::uintmax_t>(on_disk, kLeastStep, kMostStep));
+  const auto step =
+      static_cast<unsigned>(status ? kMostStep : std::clamp<std::uintmax_t>(on_disk, kLeastStep, kMostStep));
   for (;;) {
     const std::size_t have = bytes.size();
     bytes.resize(have + step);
