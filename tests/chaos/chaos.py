@@ -164,6 +164,11 @@ class Run:
         self.outcome.recoveries = recoveries(self.events.all, starts, arrivals)
 
     def run(self, stop: threading.Event) -> Outcome:
+        def failed(thread: threading.ExceptHookArgs) -> None:
+            self.outcome.problems.append(f"the harness's thread {thread.thread.name if thread.thread else '?'} failed: {thread.exc_value!r}")
+            stop.set()
+
+        threading.excepthook = failed
         try:
             with self.room() as target:
                 self.disturb(target, stop)

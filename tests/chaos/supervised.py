@@ -48,9 +48,8 @@ class Supervised:
             with os.fdopen(ready, "rb") as pipe:
                 if pipe.readline().startswith(b"ready "):
                     self.starts.append((self._events.add("ready", "server", popen.pid), popen.pid))
-            pidfd = os.pidfd_open(popen.pid)
-            select.select([pidfd], [], [])  # not wait(), so that nobody signals a process id that is free again
-            os.close(pidfd)
+            with contextlib.suppress(ChildProcessError):  # signal() has noticed it
+                os.waitid(os.P_PID, popen.pid, os.WEXITED | os.WNOWAIT)  # leaves the process id taken: nobody signals another process
             with self._lock:
                 status = popen.wait()
             self._events.add("ended", "server", status)
