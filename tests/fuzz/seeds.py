@@ -146,13 +146,6 @@ IMAGE = {"field": 1, "height": 40, "width": 30, "channels": 3, "moves": [MOVE], 
 IMAGE |= {"mean": [0.1], "std": [0.3], "erased": [0.5]}
 
 
-def control() -> Inputs:
-    for name, frame in requests():
-        yield name, piece(frame)
-    yield "twice", piece(request("open", OPEN)) + b"\0" + piece(request("open", OPEN | {"client": "d", "group": "h"}))
-    yield "two_frames", piece(request("hello", {})) + b"\1" + piece(b"more")
-
-
 def url() -> Inputs:
     for number, text in enumerate((b"https://me:secret@host:8443/a%20b/c.tar?sig=x#part", b"s3://bucket/a b\0s3://b/k", b"http://[::1]/x?y\0a/b c", b"/path/only")):
         yield str(number), text
@@ -246,15 +239,6 @@ def query() -> Inputs:
     yield "both", b"stream=train&index=3%20"
 
 
-def pipe() -> Inputs:
-    head = {"headrace": "records", "version": 1, "count": 1, "labelled": True, "classes": ["cat", "dog"]}
-    head["fields"] = [{"name": "image", "content": "pixels"}, {"name": "boxes", "content": "ragged", "dtype": "int16", "shape": [4]}]
-    sample = struct.pack("<QqII", 0, 1, 2, 1) + struct.pack("<QII", 18, 2, 3) + struct.pack("<QII", 8, 0, 0) + b"s0" + bytes(26)
-    end = struct.pack("<QqII", 1, 0, 0, 0)
-    yield "pipe", json.dumps(head).encode() + b"\n" + sample + end
-    yield "pipe_bad", json.dumps(head).encode() + b"\n" + struct.pack("<QqII", 0, 1, 3, 2) + b"why" + end
-
-
 def value(fields: list[tuple[bytes, int, int, int]]) -> bytes:
     """A record without compression (server/store/record.h); its checksum, which only `verify` reads, is wrong."""
     heads = b"".join(struct.pack("<QQiiBBBBI", len(body), len(body), width, height, channels, 0, 0, 0, 0) for body, width, height, channels in fields)
@@ -279,16 +263,6 @@ def handshake() -> Inputs:
         yield str(number), greeting + bytes([4, len(body)]) + body
 
 
-def packets() -> Inputs:
-    yield "attach", b"\0" + piece(b"\1", b"goodbye")
-    yield "attach_wrong", b"\0" + piece(b"headrace-attach 1 0123")
-    batch = b'{"batch": 0, "slot": 0, "rows": 4}'
-    yield "feed", b"\1" + piece(b'{"feed": 1}', struct.pack("<IB", 0, 1) + b"\7", batch, b'{"batch": 1, "slot": 1, "rows": 4}', b'{"end": "why", "done": true}')
-    yield "feed_wrong", b"\1" + piece(b'{"feed": 2}', b"", batch)
-    made = json.dumps({"made": 1, "node": "n", "received": 1, "sent": 1, "fields": [4096], "samples": 0, "replaced": 0}).encode()
-    yield "bridge", b"\2" + piece(b'{"bridge": 1, "most": 4}', b'{"most": 2}', made, b'{"failed": 2, "node": "n", "why": "x"}')
-
-
 def patches(*changes: tuple[int, bytes]) -> bytes:
     """fuzz::patch()"""
     return b"".join(struct.pack("<IB", at, len(to)) + to for at, to in changes)
@@ -301,13 +275,6 @@ def ring() -> Inputs:
     yield "fields", b"\0" + piece(b"") + patches((256 + 48, b"\1\0\1"), (256 + 56, struct.pack("<q", 8)))
 
 
-def lease() -> Inputs:
-    yield "valid", b"\1"
-    yield "jump", b"\0" + patches((256, struct.pack("<I", 1000)))
-    yield "ack", b"\0" + patches((320, struct.pack("<QII", 5, 1, 0)), (256, struct.pack("<I", 1)))
-    yield "commit", b"\0" + patches((128, struct.pack("<QQQQ", 1, 2, 3, 4)))
-
-
 def lmdb() -> Inputs:
     yield "valid", b""
     yield "cut", b"\x80"
@@ -318,7 +285,7 @@ def lmdb() -> Inputs:
 
 TARGETS: dict[str, Callable[[], Inputs]] = {
     function.__name__: function
-    for function in (jpeg, tiles, png, wire, control, url, http, tar, npy, table, manifest, record, pipe, query, config, handshake, packets, ring, lease, lmdb)
+    for function in (jpeg, tiles, png, wire, url, http, tar, npy, table, manifest, record, query, config, handshake, ring, lmdb)
 }
 
 if __name__ == "__main__":
