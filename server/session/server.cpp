@@ -86,9 +86,10 @@ Server::~Server() {
   sessions_.reset();
 }
 
-Result<std::unique_ptr<Server>> Server::start(const config::Config& config) {
+Result<std::unique_ptr<Server>> Server::start(const config::Config& config,
+                                              const std::function<void()>& opened) {
   try {
-    return build(config);
+    return build(config, opened);
   } catch (const zmq::error_t& error) {
     return fail(refused_by_system(error.what(), error.num()));
   } catch (const std::system_error& error) {
@@ -96,7 +97,8 @@ Result<std::unique_ptr<Server>> Server::start(const config::Config& config) {
   }
 }
 
-Result<std::unique_ptr<Server>> Server::build(const config::Config& config) {
+Result<std::unique_ptr<Server>> Server::build(const config::Config& config,
+                                              const std::function<void()>& opened) {
   raise_descriptor_limit();
   if (descriptor_limit() < kLeastDescriptors)
     return fail(ErrorCode::kEnvironment,
@@ -115,6 +117,7 @@ Result<std::unique_ptr<Server>> Server::build(const config::Config& config) {
   std::stop_source reads;
   auto assembly = assemble_until_stopped(config, reads);
   if (!assembly) return tl::make_unexpected(assembly.error());
+  if (opened) opened();
   std::vector<std::unique_ptr<exec::Stream>> streams;
   for (const std::string& text : label_conflicts(assembly->streams)) log::warn("{}", text);
   // Before the rings are allocated; logged if the server starts.

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -33,8 +34,10 @@ namespace headrace::server::session {
 
 class Server {
  public:
-  /// Does all work that can fail. When it returns, the sockets are bound and the workers run.
-  static Result<std::unique_ptr<Server>> start(const config::Config& config);
+  /// Does all work that can fail. When it returns, the sockets are bound and the workers run. `opened` is
+  /// called once the sources are open.
+  static Result<std::unique_ptr<Server>> start(const config::Config& config,
+                                               const std::function<void()>& opened = {});
   ~Server();
 
   /// Serves until a signal of stop_signals() (which the caller must have blocked in all threads), a `drain`
@@ -55,7 +58,8 @@ class Server {
  private:
   Server(config::ServerConfig config, Directory directory);
   /// start(), which may throw what the libraries throw if the system refuses a descriptor or a thread.
-  static Result<std::unique_ptr<Server>> build(const config::Config& config);
+  static Result<std::unique_ptr<Server>> build(const config::Config& config,
+                                               const std::function<void()>& opened);
   /// Why its sender may not see samples of the datasets; empty: they may. See server.metrics.images.
   [[nodiscard]] std::string image_obstacle(const metrics::HttpRequest& request) const;
   /// /metrics, /healthz, /readyz, and those of the status page.

@@ -79,9 +79,8 @@ void write_ready_line(int fd, const std::string& line) {
         fd);
 }
 
-/// A server that cannot be confined still serves: whether it must not is up to those who read the log.
-void confine(const Result<void>& privileges, config::Seccomp seccomp) {
-  if (!privileges) log::warn("{}", privileges.error().message);
+/// A server without the filter still serves: whether it must not is up to those who read the log.
+void filter_calls(config::Seccomp seccomp) {
   if (seccomp == config::Seccomp::kOff || !sandbox::can_filter()) return;
   if (auto filtered = sandbox::filter_calls(); !filtered) log::warn("{}", filtered.error().message);
 }
@@ -95,10 +94,11 @@ int serve(const ServeArguments& arguments) {
   if (!config) return report(config.error());
   log::set_level(config->server.log_level);
   sink->set_format(config->server.log_format);
-  confine(privileges, config->server.seccomp);
+  if (!privileges) log::warn("{}", privileges.error().message);
   reserve_stop_signals();
 
-  auto server = session::Server::start(*config);
+  // Opening a database starts a process that checks its pages (store/tree_check.h).
+  auto server = session::Server::start(*config, [&] { filter_calls(config->server.seccomp); });
   sandbox::log_refusals();
   if (!server && config->server.log_format == log::Format::kJson) {
     log::error("{}", server.error().to_string());
