@@ -119,6 +119,7 @@ class Run:
         finally:
             watch.stop()
         self.events.add("calm")
+        self.outcome.seconds = self.events.seconds()
         if not target.jobs.finish(PATIENCE):
             self.outcome.problems.append(f"the trainers did not come to their end within {PATIENCE} s after the last fault")
         self.outcome.problems += injector.unexpected

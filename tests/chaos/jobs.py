@@ -185,8 +185,7 @@ class Jobs:
             for job in self.all:
                 for rank in job.ranks:
                     job.signal(rank, signal.SIGSTOP)
-                received = [journal.read(rank.journal).kept for rank in job.ranks]
-                job.epochs = max((each[-1].epoch for each in received if each), default=0) + 2
+                job.epochs = max(journal.last_epoch(rank.journal) for rank in job.ranks) + 2
                 new = job.end.with_suffix(".new")
                 new.write_text(str(job.epochs))
                 new.rename(job.end)

@@ -63,6 +63,16 @@ def complete_lines(text: str) -> Iterator[str]:
             yield line
 
 
+def last_epoch(path: Path) -> int:
+    """The epoch of the last batch, without reading the whole file."""
+    if not path.exists():
+        return 0
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - (1 << 16)))
+        lines = file.read().decode().split("\n")[1:-1]  # the first may be the end of a line, the last the beginning of one
+    return max((int(line.split(" ", 3)[2]) for line in lines if line.startswith("batch ")), default=0)
+
+
 def read(path: Path) -> Journal:
     journal = Journal()
     for line in complete_lines(path.read_text() if path.exists() else ""):

@@ -9,7 +9,7 @@ import pytest
 from checker import Verdict, check
 from endings import unexplained
 from events import Event
-from journal import Journal, complete_lines, read
+from journal import Journal, complete_lines, last_epoch, read
 from recovery import recoveries
 
 EPOCHS, SAMPLES, BATCH = 2, 6, 2
@@ -125,3 +125,9 @@ def test_a_recovery_counts_only_if_nothing_else_happened_to_the_consumer() -> No
     assert [(each.consumer, each.killed, each.batch) for each in found] == [
         ("a", 10.0, 10.5), ("a", 21.0, 21.6), ("b", 10.0, 10.7), ("c", 21.0, 21.7), ("d", 10.0, 10.9)
     ]  # fmt: skip
+
+
+def test_the_last_epoch_is_found_at_the_end_of_a_journal(tmp_path: Path) -> None:
+    (tmp_path / "journal.txt").write_text("\nstart 0 0\n" + f"{WHOLE[0]}\n" * 3000 + f"{WHOLE[-1]}\n\nstart 1 1\n\nbatch 2.0 9")
+    assert last_epoch(tmp_path / "journal.txt") == 1
+    assert last_epoch(tmp_path / "none.txt") == 0
