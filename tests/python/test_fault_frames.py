@@ -166,7 +166,7 @@ def test_frames_out_of_order_are_refused(server: Server) -> None:
         dealer = Dealer(f"{server.address}/control.sock")
         opened = answer_of(dealer, "open", **open_request())
         with pytest.raises(Refused, match="TOKEN_INVALID: no such session"):  # it is not attached yet
-            answer_of(dealer, "cursor_set", session=opened["session"], cursor=cursor)
+            answer_of(dealer, "cursor_set", session=opened["token"], cursor=cursor)
         assert attach_answer(server, f"headrace-attach 1 {'0' * 32}").startswith("error TOKEN_INVALID")
         assert attach_answer(server, f"headrace-attach 1 {opened['token']}").startswith("ok ")
         assert attach_answer(server, f"headrace-attach 1 {opened['token']}").startswith("error TOKEN_INVALID"), "a token is for once"

@@ -60,7 +60,7 @@ BAD = {
     "no_end.png": (PNG[: len(PNG) * 9 // 10], "truncated"),
     "headers.jpg": (gigantic_jpeg(), "too_large"),
     "headers.png": (gigantic_png(), "too_large"),
-    "scans.jpg": (many_scans(501), "unsupported (a progressive JPEG with more than 500 scans)"),
+    "scans.jpg": (many_scans(501), "unsupported (a progressive JPEG with more than 500 scans, "),
     "empty.jpg": (b"", "empty"),
     "text.jpg": (b"no image at all\n" * 30, "unknown_format"),
 }
