@@ -59,6 +59,24 @@ def folder_of(path: Path, file: bytes, suffix: str, count: int) -> str:
     return str(path)
 
 
+@pytest.mark.parametrize("kind", [b"zTXt", b"iCCP", b"iTXt"])
+def test_a_png_with_a_bomb_in_its_metadata_is_refused(kind: bytes, tmp_path: Path) -> None:
+    picture = io.BytesIO()
+    Image.new("RGB", (64, 64), (1, 2, 3)).save(picture, "PNG")
+    bomb = zlib.compress(bytes(300 << 20), 9)
+    head = {b"zTXt": b"Comment\0\0", b"iCCP": b"profile\0\0", b"iTXt": b"Comment\0\1\0\0\0"}[kind]
+    data = kind + head + bomb
+    chunk = struct.pack(">I", len(data) - 4) + data + struct.pack(">I", zlib.crc32(data))
+    file = picture.getvalue()
+    folder = folder_of(tmp_path / "bombs", file[:33] + chunk + file[33:], "png", 4)  # behind IHDR
+    config = tmp_path / "bombs.yaml"
+    stream = {"source": "data", "batch_size": 2, "transforms": [{"center_crop": 64}]}
+    config.write_text(yaml.safe_dump({"sources": {"data": {"type": "image_folder", "path": folder}}, "streams": {"train": stream}}))
+    _, output, peak = measured("check", "--all", str(config))
+    assert "too_large (reached chunk/cache limits)" in output
+    assert peak < ROOM, f"{peak >> 20} MB"
+
+
 def test_a_jpeg_of_490_scans_does_not_delay_the_end(start_server: ServerFactory, quiet_config: dict[str, Any], tmp_path: Path) -> None:
     file = many_scans(side=9000, scans=490)
     assert len(file) < 1 << 20
