@@ -113,7 +113,8 @@ void add_conditional_rules(Rules& rules) {
     rules.allow(SCMP_SYS(socket), equal(0, family));
     rules.allow(SCMP_SYS(socketpair), equal(0, family));
   }
-  for (const std::uint64_t request : {FIONREAD, FIONBIO, FIOCLEX, TCGETS, TIOCGWINSZ, TCSETS, TCSETSW})
+  for (const std::uint64_t request :
+       {FIONREAD, FIONBIO, FIOCLEX, TCGETS, TCSETS, TCSETSW, TIOCGWINSZ, TIOCGPGRP})
     rules.allow(SCMP_SYS(ioctl), equal(1, request));
 }
 

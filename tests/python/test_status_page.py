@@ -296,7 +296,7 @@ def test_killed_and_late_trainers_are_warnings(start_server: ServerFactory, conf
         slow.receive(30)
         with headrace.Loader(server.address, stream="train", client="late") as late:
             wait_until(lambda: status(server)["streams"]["train"]["clients"][0]["next"]["batch"] >= 5, "the first trainer to be ahead")
-            with pytest.warns(RuntimeWarning, match="client `late` begins"):
+            with pytest.warns(RuntimeWarning, match="client 'late' begins"):
                 next(iter(late))
         slow.kill()
         wait_until(lambda: logged("client `slow` (pid "), "the killed trainer")
