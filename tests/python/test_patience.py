@@ -52,7 +52,7 @@ def seen(holds: Callable[[dict[str, Any]], bool], address: str, name: str) -> Ca
     return lambda: bool(found := client(address, name)) and holds(found)
 
 
-@pytest.mark.filterwarnings("ignore:.*client `late` begins:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:.*client 'late' begins:RuntimeWarning")
 def test_a_client_ahead_yields_although_loops_hold_their_batches(address: str) -> None:
     ended = threading.Event()
     threads = [begin(address, "first", ended)]

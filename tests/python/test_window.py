@@ -147,7 +147,7 @@ def test_a_late_trainer_on_another_stream_is_warned_and_can_join_the_foremost(st
     with headrace.Loader(server.address, stream="train", client="first") as first:
         list(first), list(first)
         with headrace.Loader(server.address, stream="floats", client="late") as late:
-            with pytest.warns(RuntimeWarning, match=r"client `late` begins \d+ batches behind the foremost client"):
+            with pytest.warns(RuntimeWarning, match=r"client 'late' begins \d+ batches behind the foremost client"):
                 assert next(iter(late)).epoch == 0
             listed = run("ls", "--address", str(server.address))
             assert re.search(r"client late: epoch 0, batch \d+, \d+ batches( \(\d+\.\d s\))? behind the foremost client \(`first` of stream `train`\)\n", listed), listed
