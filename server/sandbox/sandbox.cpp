@@ -54,20 +54,16 @@ void refuse(int /*signal*/, siginfo_t* info, void* context) {
 #endif
 }
 
+/// Empty: libseccomp does not know it.
 std::string name_of(int call) {
   const std::unique_ptr<char, decltype(&std::free)> name(
       ::seccomp_syscall_resolve_num_arch(SCMP_ARCH_NATIVE, call), &std::free);
-  return name ? std::string(name.get()) : fmt::format("number {}", call);
+  return name ? std::string(name.get()) : std::string();
 }
 
 int newest_known_call() {
-  int call = kMostCalls;
-  do {
-    --call;
-    const std::unique_ptr<char, decltype(&std::free)> name(
-        ::seccomp_syscall_resolve_num_arch(SCMP_ARCH_NATIVE, call), &std::free);
-    if (name) return call;
-  } while (call > 0);
+  for (int call = kMostCalls - 1; call > 0; --call)
+    if (!name_of(call).empty()) return call;
   return kMostCalls;
 }
 
@@ -183,13 +179,14 @@ void unblock_refusals() {
 
 void log_refusals() {
   for (std::size_t call = 0; call < kMostCalls; ++call) {
-    auto expected = Refusal::kNew;
-    if (!refusals[call].compare_exchange_strong(expected, Refusal::kLogged)) continue;
+    if (refusals[call].load(std::memory_order_relaxed) != Refusal::kNew) continue;
+    refusals[call].store(Refusal::kLogged, std::memory_order_relaxed);
+    const std::string name = name_of(static_cast<int>(call));
     log::warn(
         "seccomp: refused the system call {}, which a server does not need. If a library makes it "
         "(LD_PRELOAD, a new C "
         "library), report it and set `server.seccomp: off`; otherwise somebody may be attacking this server",
-        name_of(static_cast<int>(call)));
+        name.empty() ? fmt::format("number {}", call) : name);
   }
 }
 
