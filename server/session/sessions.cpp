@@ -42,7 +42,7 @@ ring::UniqueFd open_pidfd(std::int64_t pid) {
   return pid > 0 ? ring::UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))) : ring::UniqueFd();
 }
 
-/// Of another version, or of no client at all.
+/// The error for a packet of another version, or not from a client.
 Error not_an_attach_packet(std::string_view packet) {
   constexpr std::string_view kAnyVersion = wire::kAttachHello.substr(0, wire::kAttachHello.find(' ') + 1);
   if (!packet.starts_with(kAnyVersion)) return {ErrorCode::kBadMessage, "not an attach packet"};
@@ -174,7 +174,7 @@ void Sessions::accept_clients(std::uint64_t now_ns) {
 }
 
 void Sessions::refuse(const PendingClient& client, const Error& why) {
-  const std::string answer = fmt::format("error {} {}", name_of(why.code), why.message);
+  const std::string answer = fmt::format("error {} {}", name_of(why.code), log::escaped(why.message));
   if (client.socket) (void)ring::send_packet(client.socket.get(), answer.substr(0, ring::kMaxPacket), {});
 }
 
