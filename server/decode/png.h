@@ -19,7 +19,7 @@ class PngReader {
   /// indices: see ImageData.
   Decoded<ImageSize> open(std::span<const std::uint8_t> encoded, std::uint64_t max_pixels,
                           bool indices = false);
-  /// What begin() and next() need for the whole image or the kept region; small buffers do not count.
+  /// Bytes that begin() and next() allocate for the whole image or the kept region, without small buffers.
   [[nodiscard]] std::size_t memory(Rect region, bool keep) const;
   /// Frees it.
   void free_large();

@@ -18,7 +18,7 @@ class RawReader {
   /// Returns check()'s error; call begin() next.
   Decoded<ImageSize> open(std::span<const std::uint8_t> bytes, const PixelShape& shape,
                           std::uint64_t max_pixels);
-  /// What begin() and next() need for the whole image or the kept region; small buffers do not count.
+  /// Bytes that begin() and next() allocate for the whole image or the kept region, without small buffers.
   [[nodiscard]] std::size_t memory(Rect region, bool keep) const;
   /// Frees it.
   void free_large() { rows_ = {}; }

@@ -152,7 +152,7 @@ class Lanes {
   [[nodiscard]] std::optional<std::uint32_t> hindmost() const;  ///< of the lanes that are not fenced
   [[nodiscard]] std::optional<Cursor> hindmost_next() const;
   [[nodiscard]] Cursor consumed_by(std::uint32_t lane) const;
-  /// What a client that goes on at `next` had consumed: it may have fetched batches ahead.
+  /// How far a client that continues at `next` had consumed; it may have fetched batches ahead.
   [[nodiscard]] static Cursor consumed_before(const publish::Group& group, const publish::Member& former,
                                               const Cursor& next);
   /// Counts this stream's clients for the gate.

@@ -1,5 +1,6 @@
-// What is left to an attacker who runs code in the server: no new privileges, no capability that reading data
-// does not need, and only the system calls that a server makes. SECURITY.md has the threat model.
+// Limits what an attacker can do who runs code in the server: it gains no privileges, keeps no capability
+// that reading data does not need, and makes only the system calls of a server. SECURITY.md has the threat
+// model.
 #pragma once
 
 #include "headrace/error.h"

@@ -47,7 +47,7 @@ class Sessions {
 
  private:
   void end_disconnected(const std::vector<pollfd>& ready, std::uint64_t now_ns);
-  /// What a client asked for; it has not attached yet.
+  /// The request of a client that has not attached yet.
   struct Token {
     std::string token;
     std::uint32_t uid = 0;

@@ -6,6 +6,7 @@ import gzip
 import io
 import os
 import resource
+import socket
 import struct
 import subprocess
 import sys
@@ -19,7 +20,7 @@ import pytest
 import yaml
 from conftest import ServerFactory
 from PIL import Image
-from running import headrace_binary, wait_until
+from running import headrace_binary, http_get, wait_until
 
 ROOM = 100 << 20  # bytes
 
@@ -183,10 +184,6 @@ def test_bench_names_the_failure_of_its_stream_at_once(quiet_config: dict[str, A
 
 
 def test_health_is_answered_beside_1500_slow_requests(start_server: ServerFactory, basic_config: dict[str, Any]) -> None:
-    import socket
-
-    from running import http_get
-
     server = start_server(basic_config)
     port = int(server.metrics_url.rsplit(":", 1)[1])
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -20,7 +20,7 @@ struct Idx {
   std::size_t header = 0;
 };
 
-/// Of a file with these first bytes: the header and its values; those of the header alone if it is wrong.
+/// The size that a file with these first bytes should have; if its header is wrong, that of the header.
 std::uint64_t most_of_idx(std::span<const std::uint8_t> begin) {
   const std::size_t header = begin.size() < 4 ? 4 : 4 + 4 * std::size_t{begin[3]};
   if (begin.size() < header || header == 4) return header;
