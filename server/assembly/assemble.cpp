@@ -139,6 +139,7 @@ Result<void> assemble_stream(const std::string& name, const config::StreamConfig
                  {ErrorCode::kConfigInvalid, sampler::no_batch(samples, config.batch_size, 1)});
   source::FieldSet used;
   for (const exec::FieldPlan& plan : *fields) used.add(plan.source_field);
+  source->will_read(used);
   const SourcePtr reading = source::choose_fields(source, used);
   exec::StreamSetup setup;
   if (const auto* fed = dynamic_cast<const source::Fed*>(source.get())) setup.feed = fed->feed();

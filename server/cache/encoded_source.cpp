@@ -1,5 +1,6 @@
 #include "server/cache/encoded_source.h"
 
+#include <atomic>
 #include <utility>
 
 #include "server/cache/sample_cache.h"
@@ -20,21 +21,24 @@ class EncodedSource final : public source::ForwardingSource {
   Result<void> read(std::uint64_t index, Sample& out) const override {
     return read_fields(index, source::FieldSet::all(), out);
   }
-  /// Keeps whole samples, for streams with other fields. If one cannot be read, reads only the wanted fields.
+  /// Keeps the fields that some stream reads. If they cannot all be read, reads only the wanted ones.
   Result<void> read_fields(std::uint64_t index, source::FieldSet wanted, Sample& out) const override {
+    const std::size_t count = fields().size();
+    const source::FieldSet announced = announced_.load(std::memory_order_relaxed);
+    const source::FieldSet kept = announced.has_any(count) ? announced : source::FieldSet::all();
+    if (!kept.covers(wanted, count)) return real().read_fields(index, wanted, out);  // no stream's read
     SampleCache::Found found = cache_->lookup(index);
     cache_->arena().count_lookup(!found.pieces.empty());
     if (!found.pieces.empty()) {
       give(index, found.pieces, out);
       return {};
     }
-    if (auto done = real().read(index, out); !done)
-      return wanted.has_all(fields().size()) ? done : real().read_fields(index, wanted, out);
+    if (auto done = real().read_fields(index, kept, out); !done)
+      return wanted.covers(kept, count) ? done : real().read_fields(index, wanted, out);
     if (!found.claim) return {};
-    std::vector<Piece> pieces;
-    pieces.reserve(fields().size());
-    for (std::size_t i = 0; i < fields().size(); ++i)
-      pieces.push_back({out.items[i].bytes, out.items[i].pixels, {}});
+    std::vector<Piece> pieces(count);
+    for (std::size_t i = 0; i < count; ++i)
+      if (kept.has(i)) pieces[i] = {out.items[i].bytes, out.items[i].pixels, {}};
     const auto room = tiler_ ? tiler_->room_for(pieces) : std::vector<std::uint64_t>();
     if (!std::move(*found.claim).admit(pieces, room)) {
       cache_->arena().count_refusal();
@@ -43,6 +47,10 @@ class EncodedSource final : public source::ForwardingSource {
     cache_->arena().count_sample();
     if (tiler_) tiler_->admitted(index, room);
     return {};
+  }
+
+  void will_read(source::FieldSet wanted) const override {
+    announced_.store(announced_.load(std::memory_order_relaxed) | wanted, std::memory_order_relaxed);
   }
 
  private:
@@ -56,6 +64,7 @@ class EncodedSource final : public source::ForwardingSource {
   }
 
   const std::shared_ptr<SampleCache> cache_;
+  mutable std::atomic<source::FieldSet> announced_;
   const std::shared_ptr<IdleTiler> tiler_;  ///< null: images stay as they are
 };
 

@@ -9,8 +9,9 @@
 
 namespace headrace::server::cache {
 
-/// `inner`, which must not be part of another source, with its samples kept in `arena` while there is room. A
-/// hit gives spans into the cache. A failed read is not kept: the sample is read again, with the same error.
+/// `inner`, which must not be part of another source, with the announced fields (Source::will_read()) of its
+/// samples kept in `arena` while there is room. A hit gives spans into the cache. A failed read is not kept:
+/// the sample is read again, with the same error.
 std::shared_ptr<const source::Source> keep_encoded(std::shared_ptr<const source::Source> inner,
                                                    std::shared_ptr<Arena> arena);
 

@@ -21,6 +21,11 @@ class FieldSet {
     return fields > kBits || (bits_ & first(fields)) != 0;
   }
   [[nodiscard]] bool has_all(std::size_t fields) const { return (bits_ & first(fields)) == first(fields); }
+  /// Whether those of the first `fields` that are in `other` are in it as well.
+  [[nodiscard]] bool covers(FieldSet other, std::size_t fields) const {
+    return (other.bits_ & ~bits_ & first(fields)) == 0;
+  }
+  [[nodiscard]] FieldSet operator|(FieldSet other) const { return FieldSet(bits_ | other.bits_); }
   [[nodiscard]] FieldSet operator&(FieldSet other) const { return FieldSet(bits_ & other.bits_); }
   /// The choice among the fields that follow the first `fields`.
   [[nodiscard]] FieldSet after(std::size_t fields) const {

@@ -46,6 +46,9 @@ class Source {
   virtual Result<void> read_fields(std::uint64_t index, FieldSet wanted, Sample& out) const {
     return static_cast<void>(wanted), read(index, out);
   }
+  /// Announces that a stream will read these fields. Caches in memory keep only the announced ones, or all if
+  /// none are announced. Call it before any read that may be kept.
+  virtual void will_read(FieldSet wanted) const { static_cast<void>(wanted); }
   /// Gives what read() would give for all these samples, without a copy, in memory that lives as long as the
   /// source. False: this source has to read.
   virtual bool view_samples(SampleView& view) const { return static_cast<void>(view), false; }

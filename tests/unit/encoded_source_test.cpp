@@ -5,10 +5,12 @@
 
 #include <atomic>
 
+#include "server/source/combine/concat.h"
 #include "server/source/combine/split.h"
 #include "server/source/formats/image_folder.h"
 #include "server/source/formats/paired_folders.h"
 #include "tests/forwarding_source.h"
+#include "tests/numbers_source.h"
 #include "tests/pixels/make_jpeg.h"
 #include "tests/temp_folder.h"
 
@@ -158,6 +160,36 @@ TEST_F(EncodedSource, KeepsAllFieldsOfASample) {
     }
   }
   EXPECT_EQ(counting->reads, 3);
+}
+
+TEST_F(EncodedSource, KeepsOnlyTheFieldsThatStreamsRead) {
+  const auto numbers =
+      std::make_shared<Numbers>(NumbersOptions{.count = 4, .classes = {}, .fields = {"a", "b", "c"}});
+  const auto arena = Arena::create("a", 1 << 20).value();
+  const auto source = keep_encoded(numbers, arena);
+  const auto swapped =
+      std::make_shared<Numbers>(NumbersOptions{.count = 4, .classes = {}, .fields = {"c", "b", "a"}});
+  const auto both = server::source::concat({{"one", source}, {"other", swapped}}).value();
+  const auto of = [](std::initializer_list<std::size_t> fields) {
+    server::source::FieldSet set;
+    for (const std::size_t field : fields) set.add(field);
+    return set;
+  };
+  const auto reads = [&](server::source::FieldSet wanted, std::uint8_t first) {
+    Sample sample;
+    const std::uint64_t before = numbers->items_read;
+    EXPECT_TRUE(source->read_fields(3, wanted, sample));
+    EXPECT_EQ(sample.items.at(first / 100).bytes[0], 3 + first);
+    return numbers->items_read - before;
+  };
+  both->will_read(of({0}));
+  source->will_read(of({2}));
+  EXPECT_EQ(reads(of({0}), 0), 2U) << "those of both streams";
+  EXPECT_EQ(reads(of({2}), 200), 0U);
+  EXPECT_EQ(arena->counts().samples, 1U);
+  EXPECT_EQ(reads(of({1}), 100), 1U) << "no stream's field is read as before";
+  EXPECT_EQ(reads(server::source::FieldSet::all(), 100), 3U);
+  EXPECT_EQ(reads(of({0, 2}), 200), 0U);
 }
 
 TEST_F(EncodedSource, GivesTheWantedFieldOfASampleThatCannotBeReadWhole) {

@@ -21,6 +21,7 @@ class ChosenFields final : public ForwardingSource {
       if (!chosen_.has(f)) out.item(f).bytes = {};
     return {};
   }
+  void will_read(FieldSet wanted) const override { real().will_read(wanted & chosen_); }
   bool view_samples(SampleView& view) const override { return real().view_samples(view); }
 
  private:

@@ -20,6 +20,13 @@ struct Piece {
   std::uint64_t distinct_begin = 0;  ///< the same among the samples that caches keep
   std::vector<std::int64_t> labels;  ///< maps its own labels to the common ones; empty: they are equal
   std::vector<std::pair<std::size_t, std::size_t>> swaps;  ///< of items, in this order; empty: none
+
+  /// Fields of the concatenation, as the member's own.
+  [[nodiscard]] FieldSet own(FieldSet fields) const {
+    for (auto swap = swaps.rbegin(); swap != swaps.rend(); ++swap)
+      fields = fields.swapped(swap->first, swap->second);
+    return fields;
+  }
 };
 
 class Concat final : public Source {
@@ -43,11 +50,13 @@ class Concat final : public Source {
   }
   Result<void> read_fields(std::uint64_t index, FieldSet wanted, Sample& out) const override {
     const Piece& piece = at(index);
-    for (auto swap = piece.swaps.rbegin(); swap != piece.swaps.rend(); ++swap)
-      wanted = wanted.swapped(swap->first, swap->second);
+    wanted = piece.own(wanted);
     if (auto read = piece.member.source->read_fields(index - piece.begin, wanted, out); !read) return read;
     for (const auto& [one, other] : piece.swaps) std::swap(out.items[one], out.items[other]);
     return {};
+  }
+  void will_read(FieldSet wanted) const override {
+    for (const Piece& piece : pieces_) piece.member.source->will_read(piece.own(wanted));
   }
   [[nodiscard]] std::vector<std::uint64_t> distinct_sizes() const override {
     std::vector<std::uint64_t> all;

@@ -17,6 +17,7 @@ class ForwardingSource : public Source {
   [[nodiscard]] std::uint64_t size() const override { return real_->size(); }
   [[nodiscard]] const std::vector<SourceField>& fields() const override { return real_->fields(); }
   Result<void> read(std::uint64_t index, Sample& out) const override { return real_->read(index, out); }
+  void will_read(FieldSet wanted) const override { real_->will_read(wanted); }
   [[nodiscard]] const Source& whole() const override {
     const Source& whole = real_->whole();
     return &whole == real_.get() ? *this : whole;

@@ -25,6 +25,7 @@ class Repeat final : public Source {
   Result<void> read_fields(std::uint64_t index, FieldSet wanted, Sample& out) const override {
     return of_->read_fields(index % once_, wanted, out);
   }
+  void will_read(FieldSet wanted) const override { of_->will_read(wanted); }
   bool view_samples(SampleView& view) const override {
     for (std::uint64_t& index : view.indices) index %= once_;
     return of_->view_samples(view);

@@ -33,6 +33,13 @@ class Zip final : public Source {
     return read_fields(index, FieldSet::all(), out);
   }
   Result<void> read_fields(std::uint64_t index, FieldSet wanted, Sample& out) const override;
+  void will_read(FieldSet wanted) const override {
+    for (const SourcePtr& member : members_) {
+      const std::size_t own = member->fields().size();
+      if (wanted.has_any(own)) member->will_read(wanted);
+      wanted = wanted.after(own);
+    }
+  }
   [[nodiscard]] bool labelled() const override { return classes_ != nullptr; }
   [[nodiscard]] std::int64_t label(std::uint64_t index) const override {
     return classes_ ? classes_->label(index) : 0;
