@@ -97,8 +97,14 @@ int serve(const ServeArguments& arguments) {
   if (!privileges) log::warn("{}", privileges.error().message);
   reserve_stop_signals();
 
-  // Opening a database starts a process that checks its pages (store/tree_check.h).
-  auto server = session::Server::start(*config, [&] { filter_calls(config->server.seccomp); });
+  const auto begin = std::chrono::steady_clock::now();
+  std::chrono::duration<double> opening{};
+  const auto opened = [&] {
+    opening = std::chrono::steady_clock::now() - begin;
+    // Not before: opening a database starts a process that checks its pages (store/tree_check.h).
+    filter_calls(config->server.seccomp);
+  };
+  auto server = session::Server::start(*config, opened);
   sandbox::log_refusals();
   if (!server && config->server.log_format == log::Format::kJson) {
     log::error("{}", server.error().to_string());
@@ -106,9 +112,9 @@ int serve(const ServeArguments& arguments) {
   }
   if (!server) return report(server.error());
   const auto metrics = (*server)->metrics_url();
-  log::info("serving in {} with {}, {}", (*server)->directory().string(),
+  log::info("serving in {} with {}, {}; opening the sources took {:.2f} s", (*server)->directory().string(),
             count_of((*server)->engine().threads(), "worker"),
-            metrics ? "metrics at " + *metrics : "no metrics");
+            metrics ? "metrics at " + *metrics : "no metrics", opening.count());
   if (arguments.ready_fd >= 0) {
     const std::string line =
         fmt::format("ready {} {}\n", (*server)->directory().string(), metrics.value_or("-"));

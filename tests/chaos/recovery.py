@@ -19,19 +19,21 @@ class Recovery:
     killed: float
     ready: float
     batch: float
+    opening: float  # seconds of it for opening the sources
 
 
-def kills_and_readies(events: Sequence[Event]) -> list[tuple[float, float]]:
-    """The last kill before each start of the server, and when that one was ready."""
-    pairs, killed = [], None
+def kills_and_readies(events: Sequence[Event]) -> list[tuple[float, float, float]]:
+    """The last kill before each start of the server, when that one was ready, and how long it took to open the sources."""
+    opening = {event.target: float(event.detail) for event in events if event.kind == "opened"}
+    found, killed = [], None
     for event in events:
         if event.kind in KILLS and event.target == "server" and not event.detail:
             killed = event.time
         elif event.kind == "ready":
-            if killed is not None:
-                pairs.append((killed, event.time))
+            if killed is not None and event.detail in opening:  # a server that is killed at once may not have logged it
+                found.append((killed, event.time, opening[event.detail]))
             killed = None
-    return pairs
+    return found
 
 
 def disturbances(events: Sequence[Event], *targets: str) -> list[tuple[float, float]]:
@@ -45,7 +47,7 @@ def recoveries(events: Sequence[Event], starts: Mapping[str, Sequence[float]], a
     of_server = disturbances(events, "server")
     for consumer, times in arrivals.items():
         own = disturbances(events, consumer, consumer.partition(".")[0], "clients")
-        for killed, ready in kills_and_readies(events):
+        for killed, ready, opening in kills_and_readies(events):
             before, at = bisect.bisect_left(times, killed), bisect.bisect_left(times, ready)
             start = bisect.bisect_left(starts[consumer], killed)
             if before == 0 or at == len(times) or start == 0 or times[before - 1] < starts[consumer][start - 1]:
@@ -54,7 +56,7 @@ def recoveries(events: Sequence[Event], starts: Mapping[str, Sequence[float]], a
             others = [(begun, ended) for begun, ended in (*of_server, *own) if begun != killed]
             restarted = start < len(starts[consumer]) and starts[consumer][start] < end
             if not restarted and not any(begun < end and ended > killed for begun, ended in others):
-                out.append(Recovery(consumer, killed, ready, end))
+                out.append(Recovery(consumer, killed, ready, end, opening))
     return out
 
 

@@ -74,9 +74,9 @@ def results_table(outcome: Outcome) -> list[str]:
         starts = [ready - killed for killed, ready in {(each.killed, each.ready) for each in outcome.recoveries}]
         lines.append(f"| kill of the server to a trainer's next batch, p50, p99, max of {len(times)} | {show(times)} |")
         lines.append(f"| kill of the server until the next one is ready, p50, p99, max of {len(starts)} | {show(starts)} |")
-        for name, web in (("the web server's", True), ("another", False)):
-            if after := [each.batch - each.ready for each in outcome.recoveries if each.consumer.startswith("web") == web]:
-                lines.append(f"| server ready to the next batch of {name} trainer, p50, p99, max of {len(after)} | {show(after)} |")
+        for name, web in (("a trainer of `web`", True), ("another trainer", False)):
+            if after := [each.batch - each.killed - each.opening for each in outcome.recoveries if each.consumer.startswith("web") == web]:
+                lines.append(f"| kill to the next batch of {name}, without the time to open the sources, p50, p99, max of {len(after)} | {show(after)} |")
     lines.append(f"| longest time between two batches of a trainer | {outcome.longest_pause:.2f} s |")
     lines.append(f"| checkpoints that a full disk prevented | {outcome.errors['CHECKPOINT']:,} |")
     errors = ", ".join(f"{n} {code}" for code, n in outcome.errors.most_common() if code != "CHECKPOINT")

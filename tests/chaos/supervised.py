@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import select
 import signal
 import subprocess
@@ -17,6 +18,7 @@ from events import Events
 from headrace import _binary
 
 F_SETPIPE_SZ = 1031
+OPENING = re.compile(rb"serving in .*; opening the sources took ([0-9.]+) s")
 
 
 class Supervised:
@@ -72,12 +74,13 @@ class Supervised:
         os.close(log)
         os.close(writer)
         self._readers = [thread for thread in self._readers if thread.is_alive()]
-        reader = threading.Thread(target=self._read, args=(log_reader,), name="log")
+        reader = threading.Thread(target=self._read, args=(log_reader, popen.pid), name="log")
         reader.start()
         self._readers.append(reader)
         return popen, ready
 
-    def _read(self, descriptor: int) -> None:
+    def _read(self, descriptor: int, pid: int) -> None:
+        line = b""
         with os.fdopen(descriptor, "rb", buffering=0) as pipe, self.log.open("ab") as log:
             while True:
                 self.reading.wait()
@@ -87,6 +90,9 @@ class Supervised:
                 if not part:
                     return
                 log.write(part)
+                *lines, line = (line + part).split(b"\n")
+                for opening in filter(None, map(OPENING.search, lines)):
+                    self._events.add("opened", str(pid), float(opening[1]))
 
     def wait_ready(self, seconds: float = 30) -> None:
         """For the first start, before there are faults."""

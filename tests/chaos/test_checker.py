@@ -116,14 +116,15 @@ def test_an_end_of_the_server_without_a_fault_is_found() -> None:
 
 def test_a_recovery_counts_only_if_nothing_else_happened_to_the_consumer() -> None:
     events = [
-        Event(10.0, "kill_server", "server", ""), Event(10.4, "ready", "server", "5"), Event(20.5, "stop_client", "b", "0.90 s"),
-        Event(21.0, "kill_server", "server", ""), Event(21.5, "ready", "server", "6"), Event(30.0, "kill_server", "server", "none was running"),
+        Event(10.0, "kill_server", "server", ""), Event(10.4, "ready", "server", "5"), Event(10.5, "opened", "5", "0.3"),
+        Event(20.5, "stop_client", "b", "0.90 s"), Event(21.0, "kill_server", "server", ""), Event(21.5, "ready", "server", "6"),
+        Event(21.6, "opened", "6", "0.1"), Event(30.0, "kill_server", "server", "none was running"),
     ]  # fmt: skip
     starts = {"a": [1.0], "b": [1.0], "c": [1.0, 10.2], "d": [1.0, 20.9]}
     arrivals = {"a": [9.9, 10.1, 10.5, 21.6], "b": [9.0, 10.7, 21.9], "c": [9.0, 10.8, 21.7], "d": [9.0, 10.9, 22.0]}
     found = recoveries(events, starts, arrivals)
-    assert [(each.consumer, each.killed, each.batch) for each in found] == [
-        ("a", 10.0, 10.5), ("a", 21.0, 21.6), ("b", 10.0, 10.7), ("c", 21.0, 21.7), ("d", 10.0, 10.9)
+    assert [(each.consumer, each.killed, each.batch, each.opening) for each in found] == [
+        ("a", 10.0, 10.5, 0.3), ("a", 21.0, 21.6, 0.1), ("b", 10.0, 10.7, 0.3), ("c", 21.0, 21.7, 0.1), ("d", 10.0, 10.9, 0.3)
     ]  # fmt: skip
 
 
