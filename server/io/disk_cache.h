@@ -20,7 +20,8 @@ class DiskCache final : public source::ForwardingSource {
   Result<void> read(std::uint64_t index, source::Sample& out) const override {
     return read_fields(index, source::FieldSet::all(), out);
   }
-  /// Keeps whole samples: the files outlive this server, and later jobs may read other fields. If one cannot be read, reads only the wanted fields.
+  /// Keeps whole samples: the files outlive this server, and later jobs may read other fields. If one cannot
+  /// be read, reads only the wanted fields.
   Result<void> read_fields(std::uint64_t index, source::FieldSet wanted, source::Sample& out) const override;
 
   struct Counts {

@@ -30,7 +30,7 @@ from jobs import Job, Jobs, Plan
 from journal import Journal, read
 from recovery import recoveries
 from report import Outcome, text
-from room import MemoryLimit, SmallDisk, compile_clock, with_own_mounts
+from room import MemoryLimit, SmallDisk, WallClock, with_own_mounts
 from supervised import Supervised
 from web import Unreliable
 
@@ -83,8 +83,11 @@ class Run:
             with self.if_allowed("memory", weights):
                 memory = MemoryLimit(self.work.name, 512)
                 stack.callback(memory.close)
+            clock = None
             with self.if_allowed("clock_step", weights):
-                env |= compile_clock(HERE / "clock_shift.c", self.work)
+                clock = WallClock(self.work)
+                stack.callback(clock.close)
+                env |= clock.env
             datasets.write_all(self.work / "data", self.seed)
             web = Unreliable(self.work / "data/shards", self.seed)
             stack.callback(web.close)
@@ -96,7 +99,7 @@ class Run:
             jobs = Jobs([Job(plan, folders, server.address, self.seed, self.events, env) for plan in PLANS], self.events)
             stack.callback(jobs.stop)
             self.weights = weights
-            yield Target(server, jobs, web, env, disks["cache"], disks["checkpoints"], memory)
+            yield Target(server, jobs, web, env, disks["cache"], disks["checkpoints"], memory, clock)
 
     @contextlib.contextmanager
     def if_allowed(self, kind: str, weights: dict[str, int]) -> Iterator[None]:

@@ -5,26 +5,18 @@ from __future__ import annotations
 import io
 import json
 import subprocess
+import sys
 import tarfile
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from headrace import _binary
-from PIL import Image
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "python"))
+
+from images import write_images  # noqa: E402
 
 CLASSES, PER_CLASS = 4, 25  # 100 samples: no multiple of a batch at most world sizes
-
-
-def write_images(folder: Path, seed: int) -> Path:
-    random = np.random.default_rng(seed)
-    for label in range(CLASSES):
-        (folder / f"class_{label}").mkdir(parents=True)
-        for index in range(PER_CLASS):
-            coarse = random.integers(0, 256, (6, 8, 3), dtype=np.uint8)
-            size = (int(random.integers(60, 140)), int(random.integers(60, 140)))
-            Image.fromarray(coarse).resize(size, Image.Resampling.BICUBIC).save(folder / f"class_{label}" / f"{index:04d}.jpg", quality=90)
-    return folder
 
 
 def write_shards(images: Path, folder: Path, count: int = 4) -> None:
@@ -44,7 +36,7 @@ def pack(images: Path, out: Path) -> None:
 
 
 def write_all(folder: Path, seed: int) -> None:
-    images = write_images(folder / "images", seed)
+    images = write_images(folder / "images", CLASSES, PER_CLASS, seed)
     write_shards(images, folder / "shards")
     pack(images, folder / "packed.lmdb")
 

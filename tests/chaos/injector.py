@@ -16,7 +16,7 @@ from pathlib import Path
 from events import Events
 from faults import Fault
 from jobs import Job, Jobs, Rank
-from room import MemoryLimit, SmallDisk, step_clock
+from room import MemoryLimit, SmallDisk, WallClock
 from supervised import Supervised
 from web import Unreliable
 
@@ -35,6 +35,7 @@ class Target:
     cache_disk: SmallDisk | None = None
     checkpoint_disk: SmallDisk | None = None
     memory: MemoryLimit | None = None
+    clock: WallClock | None = None
 
 
 class Injector:
@@ -168,5 +169,6 @@ class Injector:
     def clock_step(self, fault: Fault) -> None:
         """Up to a day back or forth."""
         seconds = round((fault.amount - 0.5) * 2 * 86400)
-        step_clock(self.target.env, seconds)
+        assert self.target.clock
+        self.target.clock.step(seconds)
         self.events.add(fault.kind, "clock", f"{seconds:+d} s")

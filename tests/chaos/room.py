@@ -1,4 +1,4 @@
-"""What a chaos run takes from the machine and gives back: small disks that can be filled, and a memory limit."""
+"""What a chaos run takes from the machine and gives back: small disks that can be filled, a memory limit, and a clock that can be stepped."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "python"))
+
+from shims import WALL_CLOCK, Shared, preload  # noqa: E402
 
 OWN_MOUNTS = "HEADRACE_CHAOS_MOUNTS"
 
@@ -79,17 +83,20 @@ class MemoryLimit:
             time.sleep(0.1)
 
 
-def compile_clock(source: Path, folder: Path) -> dict[str, str]:
-    """The environment of processes whose clock can be stepped. Raises OSError without a compiler."""
-    library, file = folder / "clock_shift.so", folder / "clock"
-    file.write_bytes(bytes(8))
-    done = subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise OSError(done.stderr)
-    return {"LD_PRELOAD": str(library), "HEADRACE_CHAOS_CLOCK": str(file)}
+class WallClock:
+    """Time of day that can be stepped, for processes with this environment. Raises OSError without a compiler."""
 
+    def __init__(self, folder: Path) -> None:
+        self._offset = Shared(folder / "clock")
+        try:
+            library = preload(folder, WALL_CLOCK)
+        except subprocess.CalledProcessError as error:
+            raise OSError(str(error)) from error
+        self.env = {"LD_PRELOAD": library, "CLOCK_OFFSET": str(folder / "clock")}
 
-def step_clock(env: dict[str, str], seconds: int) -> None:
-    descriptor = os.open(env["HEADRACE_CHAOS_CLOCK"], os.O_WRONLY)
-    os.pwrite(descriptor, seconds.to_bytes(8, "little", signed=True), 0)
-    os.close(descriptor)
+    def step(self, seconds: int) -> None:
+        """To this much before or behind the real time."""
+        self._offset.value = seconds
+
+    def close(self) -> None:
+        self._offset.close()

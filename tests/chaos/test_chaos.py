@@ -19,6 +19,7 @@ import pytest
 from checker import Verdict, check
 from consumer import hashes
 from events import Events
+from images import write_images
 from journal import last_epoch, read
 from supervised import Supervised
 
@@ -40,7 +41,7 @@ def test_a_minute_of_chaos_loses_nothing(tmp_path: Path) -> None:
 @pytest.fixture
 def calm(tmp_path: Path) -> Iterator[dict[str, Any]]:
     """What a consumer of one stream of images is given, with its server."""
-    datasets.write_images(tmp_path / "images", seed=1)
+    write_images(tmp_path / "images", datasets.CLASSES, datasets.PER_CLASS, seed=1)
     whole = datasets.configuration(tmp_path, tmp_path / "run", None, "")
     config = {**whole, "sources": {"folder": whole["sources"]["folder"]}, "streams": {"folder": whole["streams"]["folder"]}}
     config["server"]["metrics"] = "off"

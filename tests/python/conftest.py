@@ -7,28 +7,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from PIL import Image
+from images import write_images
 from running import Server
 
 ServerFactory = Callable[..., Server]
 
 # A shell starts background jobs with SIGINT ignored, and children inherit that, so control-C would not reach them.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def write_images(folder: Path, classes: int, per_class: int, seed: int = 0) -> Path:
-    """Smooth random pictures of odd sizes, quality 90: `classes` sub-folders of `per_class` JPEGs."""
-    random = np.random.default_rng(seed)
-    for label in range(classes):
-        (folder / f"class_{label}").mkdir(parents=True)
-        for index in range(per_class):
-            coarse = random.integers(0, 256, (6, 8, 3), dtype=np.uint8)
-            size = (int(random.integers(60, 140)), int(random.integers(60, 140)))
-            picture = Image.fromarray(coarse).resize(size, Image.Resampling.BICUBIC)
-            picture.save(folder / f"class_{label}" / f"{index:04d}.jpg", quality=90)
-    return folder
 
 
 @pytest.fixture(autouse=True)

@@ -13,9 +13,9 @@ import headrace
 import numpy as np
 import pytest
 import yaml
-from conftest import write_images
 from examples import ALL, ANIMALS, Example, colors, example, photos
 from far_server import FarServer
+from images import write_images
 from PIL import Image
 from test_basicsr import write_pairs
 from test_pixel_sources import write_idx

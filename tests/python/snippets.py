@@ -31,7 +31,7 @@ from pathlib import Path
 
 import numpy as np
 import yaml
-from conftest import write_images
+from images import write_images
 from markdown_it import MarkdownIt
 from PIL import Image
 from running import ROOT, free_port, headrace_binary

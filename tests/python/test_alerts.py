@@ -13,7 +13,8 @@ from typing import Any
 import headrace
 import pytest
 from children import Child
-from conftest import ServerFactory, write_images
+from conftest import ServerFactory
+from images import write_images
 from prometheus import FOLDER, Prometheus
 from running import ROOT, Server, wait_until
 

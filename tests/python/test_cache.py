@@ -11,7 +11,8 @@ from typing import Any
 import headrace
 import numpy as np
 import pytest
-from conftest import ServerFactory, write_images
+from conftest import ServerFactory
+from images import write_images
 from running import headrace_binary, wait_until
 
 

@@ -14,7 +14,7 @@ import headrace
 import numpy as np
 import pytest
 import yaml
-from conftest import write_images
+from images import write_images
 from PIL import Image
 from running import ROOT, headrace_binary
 from test_basicsr import write_pairs

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import write_images
+from images import write_images
 from running import headrace_binary
 
 

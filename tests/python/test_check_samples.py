@@ -10,7 +10,8 @@ from pathlib import Path
 import headrace
 import pytest
 import yaml
-from conftest import ServerFactory, write_images
+from conftest import ServerFactory
+from images import write_images
 from running import headrace_binary
 
 

@@ -15,8 +15,8 @@ import headrace
 import numpy as np
 import pytest
 import yaml
-from conftest import write_images
 from headrace import _binary
+from images import write_images
 from PIL import Image
 from running import headrace_binary, wait_until
 from test_basicsr import write_lmdb

@@ -14,37 +14,9 @@ import pytest
 from children import Child
 from conftest import ServerFactory
 from running import Server, wait_until
-from shims import Shared, preload
+from shims import WALL_CLOCK, Shared, preload
 
 DAY = 86_400
-
-# Only the wall clock is shifted. The kernel keeps the right time, so a wait until a time that this clock gave ends a day late or at once.
-SHIM = r"""
-static long offset(void) {
-  static long* seconds;
-  if (!seconds) seconds = shared("CLOCK_OFFSET");
-  return *(volatile long*)seconds;
-}
-int clock_gettime(clockid_t clock, struct timespec* now) {
-  int done = (int)syscall(SYS_clock_gettime, clock, now);
-  if (done == 0 && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) now->tv_sec += offset();
-  return done;
-}
-int gettimeofday(struct timeval* restrict now, void* restrict zone) {
-  struct timespec time;
-  (void)zone;
-  clock_gettime(CLOCK_REALTIME, &time);
-  now->tv_sec = time.tv_sec;
-  now->tv_usec = time.tv_nsec / 1000;
-  return 0;
-}
-time_t time(time_t* out) {
-  struct timespec now;
-  clock_gettime(CLOCK_REALTIME, &now);
-  if (out) *out = now.tv_sec;
-  return now.tv_sec;
-}
-"""
 
 TRAIN = """
 loader = headrace.Loader(address, stream="train", client="trainer", batch_timeout=30)
@@ -64,7 +36,7 @@ def shifted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shared:
     """Its value is the offset of the wall clock in the processes that are started from here on, in seconds."""
     offset = Shared(tmp_path / "offset")
     monkeypatch.setenv("CLOCK_OFFSET", str(offset.path))
-    monkeypatch.setenv("LD_PRELOAD", preload(tmp_path, SHIM))
+    monkeypatch.setenv("LD_PRELOAD", preload(tmp_path, WALL_CLOCK))
     return offset
 
 

@@ -11,8 +11,9 @@ from typing import Any
 
 import headrace
 import pytest
-from conftest import ServerFactory, write_images
+from conftest import ServerFactory
 from headrace.errors import StreamFailed
+from images import write_images
 from PIL import Image
 from running import Server, headrace_binary
 from shims import Shared, preload

@@ -11,7 +11,9 @@ from typing import Any
 import headrace
 import numpy as np
 import pytest
-from conftest import ServerFactory, write_images
+from conftest import ServerFactory
+from hostile_images import chunk, many_scans, png_header
+from images import write_images
 from PIL import Image
 from test_endless_messages import resident
 
@@ -21,10 +23,6 @@ def noise(**options: Any) -> bytes:
     out = io.BytesIO()
     Image.fromarray(pixels).save(out, **options)
     return out.getvalue()
-
-
-def chunk(kind: bytes, data: bytes) -> bytes:
-    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
 
 def gigantic_jpeg() -> bytes:
@@ -40,16 +38,8 @@ def gigantic_jpeg() -> bytes:
 
 
 def gigantic_png() -> bytes:
-    header = chunk(b"IHDR", struct.pack(">IIBBBBB", 65_500, 65_500, 8, 2, 0, 0, 0))
-    file = b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(bytes(1000))) + chunk(b"IEND", b"")
-    return file[:8] + header + chunk(b"tEXt", b"x" * (258 - len(file) - 12)) + file[8 + len(header) :]
-
-
-def many_scans(count: int) -> bytes:
-    """A progressive JPEG whose last scan comes again and again."""
-    sound = noise(format="JPEG", progressive=True)
-    scans = [at for at in range(len(sound)) if sound[at : at + 2] == b"\xff\xda"]
-    return sound[: scans[-1]] + sound[scans[-1] : -2] * (count - len(scans) + 1) + sound[-2:]
+    head, tail = png_header(65_500), chunk(b"IDAT", zlib.compress(bytes(1000))) + chunk(b"IEND", b"")
+    return head + chunk(b"tEXt", b"x" * (258 - len(head) - len(tail) - 12)) + tail
 
 
 JPEG, PNG = noise(format="JPEG", quality=90), noise(format="PNG")
@@ -60,7 +50,7 @@ BAD = {
     "no_end.png": (PNG[: len(PNG) * 9 // 10], "truncated"),
     "headers.jpg": (gigantic_jpeg(), "too_large"),
     "headers.png": (gigantic_png(), "too_large"),
-    "scans.jpg": (many_scans(501), "unsupported (a progressive JPEG with more than 500 scans, "),
+    "scans.jpg": (many_scans(96, 501), "unsupported (a progressive JPEG with more than 500 scans, "),
     "empty.jpg": (b"", "empty"),
     "text.jpg": (b"no image at all\n" * 30, "unknown_format"),
 }

@@ -18,7 +18,8 @@ import headrace
 import lmdb
 import pytest
 import yaml
-from conftest import ServerFactory, write_images
+from conftest import ServerFactory
+from images import write_images
 from running import headrace_binary
 from test_trust import Serve, config, serve
 from users import NOBODY, common, needs_root

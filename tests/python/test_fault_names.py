@@ -14,7 +14,8 @@ from typing import Any
 
 import headrace
 import pytest
-from conftest import ServerFactory, write_images
+from conftest import ServerFactory
+from images import write_images
 from prometheus_client.parser import text_string_to_metric_families
 from raw_client import Refused, answer_of, open_request, packet_socket
 from running import http_get, wait_until

@@ -16,7 +16,8 @@ import headrace
 import pytest
 import yaml
 from children import Child
-from conftest import ServerFactory, write_images
+from conftest import ServerFactory
+from images import write_images
 from running import Server, headrace_binary, http_get, wait_until
 
 

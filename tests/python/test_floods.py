@@ -5,12 +5,10 @@ from __future__ import annotations
 import contextlib
 import resource
 import socket
-import struct
 import subprocess
 import sys
 import threading
 import time
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ from typing import Any
 import headrace
 import pytest
 from conftest import ServerFactory
+from hostile_images import black_png
 from running import Server, http_get, wait_until
 from zmtp import Dealer
 
@@ -47,20 +46,6 @@ def silent_connections(server: Server, name: str, kind: socket.SocketKind, count
     finally:
         for each in silent:
             each.close()
-
-
-def write_huge_png(path: Path, side: int) -> None:
-    """side x side pixels in well under a megabyte of file."""
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    packer = zlib.compressobj(1)
-    row = b"\4" + bytes(3 * side)  # Paeth, the slowest filter
-    data = b"".join(packer.compress(row) for _ in range(side)) + packer.flush()
-    path.parent.mkdir(parents=True)
-    header = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
-    path.write_bytes(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", data) + chunk(b"IEND", b""))
 
 
 def open_descriptors(server: Server) -> int:
@@ -169,7 +154,9 @@ def test_silent_connections_to_the_metrics_port_leave_health_checks_answered_and
 def test_a_large_sample_that_is_shown_holds_up_no_other_request(
     start_server: ServerFactory, quiet_config: dict[str, Any], tmp_path: Path
 ) -> None:
-    write_huge_png(tmp_path / "huge" / "class_0" / "0.png", side=9_000)
+    huge = tmp_path / "huge" / "class_0" / "0.png"
+    huge.parent.mkdir(parents=True)
+    huge.write_bytes(black_png(side=9_000, row_filter=4))  # Paeth, the slowest filter
     quiet_config["sources"]["images"]["path"] = str(tmp_path / "huge")
     server = start_server(quiet_config)
     shown: list[headrace.Sample] = []

@@ -19,38 +19,11 @@ import headrace
 import pytest
 import yaml
 from conftest import ServerFactory
+from hostile_images import black_png, chunk, many_scans
 from PIL import Image
 from running import headrace_binary, http_get, wait_until
 
 ROOM = 100 << 20  # bytes
-
-
-def segment_end(file: bytes, at: int) -> int:
-    return at + 2 + int.from_bytes(file[at + 2 : at + 4], "big")
-
-
-def many_scans(side: int, scans: int) -> bytes:
-    """A progressive JPEG with one of its scans repeated: a few bytes, and each time all coefficients are visited."""
-    whole = io.BytesIO()
-    Image.new("L", (side, side), 128).save(whole, "JPEG", progressive=True)
-    file = whole.getvalue()
-    begin = file.index(b"\xff\xda", file.index(b"\xff\xda") + 2)  # the second one: of a flat image it says nothing
-    end = segment_end(file, begin)
-    while file[end] != 0xFF or file[end + 1] == 0:
-        end += 1
-    return file[:end] + file[begin:end] * scans + file[end:]
-
-
-def png_without_end(side: int) -> bytes:
-    """Complete pixels without IEND: the decoder needs the whole image in memory to see that they are."""
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    packer = zlib.compressobj(1)
-    row = b"\0" + bytes(3 * side)
-    data = b"".join(packer.compress(row) for _ in range(side)) + packer.flush()
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)) + chunk(b"IDAT", data)
 
 
 def folder_of(path: Path, file: bytes, suffix: str, count: int) -> str:
@@ -66,10 +39,9 @@ def test_a_png_with_a_bomb_in_its_metadata_is_refused(kind: bytes, tmp_path: Pat
     Image.new("RGB", (64, 64), (1, 2, 3)).save(picture, "PNG")
     bomb = zlib.compress(bytes(300 << 20), 9)
     head = {b"zTXt": b"Comment\0\0", b"iCCP": b"profile\0\0", b"iTXt": b"Comment\0\1\0\0\0"}[kind]
-    data = kind + head + bomb
-    chunk = struct.pack(">I", len(data) - 4) + data + struct.pack(">I", zlib.crc32(data))
+    bombed = chunk(kind, head + bomb)
     file = picture.getvalue()
-    folder = folder_of(tmp_path / "bombs", file[:33] + chunk + file[33:], "png", 4)  # behind IHDR
+    folder = folder_of(tmp_path / "bombs", file[:33] + bombed + file[33:], "png", 4)  # behind IHDR
     config = tmp_path / "bombs.yaml"
     stream = {"source": "data", "batch_size": 2, "transforms": [{"center_crop": 64}]}
     config.write_text(yaml.safe_dump({"sources": {"data": {"type": "image_folder", "path": folder}}, "streams": {"train": stream}}))
@@ -94,7 +66,7 @@ def test_a_jpeg_of_490_scans_does_not_delay_the_end(start_server: ServerFactory,
 
 def test_large_images_take_turns_under_a_memory_limit(start_server: ServerFactory, basic_config: dict[str, Any], tmp_path: Path) -> None:
     side = 5500  # 90 MB of pixels
-    basic_config["sources"]["images"]["path"] = folder_of(tmp_path / "large", png_without_end(side), "png", 8)
+    basic_config["sources"]["images"]["path"] = folder_of(tmp_path / "large", black_png(side, end=False), "png", 8)
     basic_config["server"]["threads"] = 4
     basic_config["streams"]["train"] |= {"batch_size": 4, "sharing": {"window": "0B"}}
     server = start_server(basic_config, env={"MALLOC_ARENA_MAX": "1"})  # each arena takes 64 MB of addresses

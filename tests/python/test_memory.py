@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import headrace
-from conftest import ServerFactory, write_images
+from conftest import ServerFactory
+from images import write_images
 
 
 def test_a_file_that_there_is_no_memory_for_is_a_bad_sample_and_not_the_servers_end(

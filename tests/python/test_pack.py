@@ -13,7 +13,7 @@ from typing import Any
 import headrace
 import numpy as np
 import pytest
-from conftest import write_images
+from images import write_images
 from PIL import Image
 from running import Process, headrace_binary, wait_until
 from test_pixel_sources import config, digits  # noqa: F401  (a fixture)

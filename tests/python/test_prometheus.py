@@ -16,7 +16,8 @@ from typing import Any
 import headrace
 import metrics_reference
 import pytest
-from conftest import ServerFactory, write_images
+from conftest import ServerFactory
+from images import write_images
 from prometheus import Prometheus
 from running import ROOT, Server, wait_until
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from conftest import write_images
 from headrace._device import default_output
+from images import write_images
 from running import ROOT, headrace_binary
 
 README = (ROOT / "README.md").read_text()

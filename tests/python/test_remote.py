@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 import yaml
 from botocore.credentials import Credentials
-from conftest import write_images
 from far_server import FarServer, make_certificate
 from headrace.errors import Error
+from images import write_images
 from running import Server, headrace_binary, wait_until
 from test_webdataset import stream_of, write_shards
 

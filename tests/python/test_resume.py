@@ -13,8 +13,8 @@ import headrace
 import numpy as np
 import pytest
 from children import Child
-from conftest import write_images
 from headrace.errors import FingerprintMismatch, GroupMismatch, InvalidArgument
+from images import write_images
 from running import Server
 
 

@@ -12,8 +12,8 @@ import headrace
 import numpy as np
 import pytest
 import yaml
-from conftest import write_images
 from headrace.errors import FingerprintMismatch
+from images import write_images
 from running import ROOT, headrace_binary
 from test_resume import digests, indices
 

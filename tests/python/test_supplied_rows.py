@@ -14,9 +14,9 @@ import headrace
 import numpy as np
 import pytest
 import yaml
-from conftest import write_images
 from examples import RUNS, Example
 from headrace.errors import InvalidArgument
+from images import write_images
 from PIL import Image
 from running import headrace_binary
 from test_maker import Compared, assert_equal_batches

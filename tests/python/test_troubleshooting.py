@@ -17,7 +17,8 @@ from typing import Any
 import headrace
 import pytest
 import yaml
-from conftest import ServerFactory, write_images
+from conftest import ServerFactory
+from images import write_images
 from markdown_it import MarkdownIt
 from running import ROOT, headrace_binary
 

@@ -11,7 +11,7 @@ from typing import Any
 import headrace
 import pytest
 import yaml
-from conftest import write_images
+from images import write_images
 from running import Server
 from test_webdataset import write_shards
 from users import NOBODY, Common, common, needs_root, owned
