@@ -69,6 +69,7 @@ std::shared_ptr<Lease> Lease::on_slot(const std::shared_ptr<client::Attachment>&
   lease->grant = grant;
   attachment->live_views.fetch_add(1, std::memory_order_relaxed);
   lease->attachment = attachment;
+  attachment->reader->begin_view(grant.slot);
   lease->faults = attachment->reader->freshen(grant.slot);  // before a fork can settle the view
   if (own) client::enter_private_view(*lease);
   describe(*lease, *attachment);
@@ -108,6 +109,7 @@ BatchView::Lease::~Lease() {
     // The loop should not have written to this view; if it has, restore the slot's pages.
     if (attachment->reader->private_pages() != nullptr && (!faults || faults != ring::PrivatePages::faults()))
       attachment->reader->drop_private_pages(grant.slot);
+    attachment->reader->end_view(grant.slot);
     attachment->live_views.fetch_sub(1, std::memory_order_relaxed);
     attachment->reader->ack(grant);
   }

@@ -65,6 +65,7 @@ void end_private_view(Lease& lease) {
     const std::lock_guard lock(views().mutex);
     views().live.erase(&lease);
   }
+  lease.mapping->end_view(lease.grant.slot);
   if (!lease.attachment || lease.attachment->fork.forked()) return;
   // Regardless of PrivatePages::faults(), which does not count writes by a device or by another process.
   const std::size_t own = lease.mapping->drop_private_pages(lease.grant.slot);

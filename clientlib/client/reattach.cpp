@@ -61,8 +61,7 @@ void Stream::Impl::adopt(client::Session opened) {
 
 void Stream::Impl::lose() {
   set_commit_reader(nullptr);
-  if (attachment && attachment->live_views.load(std::memory_order_relaxed) > 0)
-    attachment->reader->keep_held_only();
+  if (attachment) attachment->reader->keep_viewed_only();
   attachment.reset();
   lost_since = Clock::now();
 }

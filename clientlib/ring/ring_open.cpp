@@ -101,7 +101,7 @@ Result<void> RingReader::check(std::uint32_t lane) {
   rows_offset_ = head.rows_offset;
   slot_count_ = head.slot_count;
   checked_at_.resize(slot_count_);
-  held_ = std::make_unique<std::atomic<bool>[]>(slot_count_);
+  views_ = std::make_unique<std::atomic<std::uint32_t>[]>(slot_count_);
   row_capacity_ = head.row_capacity;
   lane_ = reinterpret_cast<const LaneBlock*>(control_.data() + head.lanes_offset) + lane;
   attachment_ = lane_->attachment.load(std::memory_order_acquire);

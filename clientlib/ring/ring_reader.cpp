@@ -63,7 +63,6 @@ std::optional<Grant> RingReader::take(std::uint32_t seek) {
     return std::nullopt;
   }
   ++seen_;
-  held_[grant.slot].store(true, std::memory_order_relaxed);
   if (grant.seek == seek) return grant;
   ack(grant);
   return std::nullopt;
@@ -102,7 +101,6 @@ bool RingReader::wait_for_grant(std::uint64_t deadline_ns, std::uint64_t spin_un
 
 void RingReader::ack(const Grant& grant) {
   const std::lock_guard lock(ack_mutex_);
-  held_[grant.slot].store(false, std::memory_order_relaxed);
   lease().acks[acked_ % kGrantRing] = Ack{.generation = grant.generation, .slot = grant.slot, .reserved = 0};
   lease().acked.store(++acked_, std::memory_order_seq_cst);  // SYNC ack, SYNC server-sleeps
   if (header().server_idle.load(std::memory_order_seq_cst) == kServerRests)
@@ -185,7 +183,8 @@ std::span<std::byte> RingReader::memory(std::uint32_t slot) const {
   return {data_.data() + slot * slot_stride_, slot_stride_};
 }
 std::size_t RingReader::drop_private_pages(std::uint32_t slot) const {
-  if (cut_loose_) return 0;
+  const std::scoped_lock lock(mapping_mutex_);
+  if (holds_only_copies_) return 0;
   return pages_->drop(memory(slot), data_.fd(), slot * slot_stride_);
 }
 std::optional<std::uint64_t> RingReader::freshen(std::uint32_t slot) {
@@ -198,26 +197,29 @@ std::optional<std::uint64_t> RingReader::freshen(std::uint32_t slot) {
     drop_private_pages(slot);
   return now;
 }
-void RingReader::keep_held_only() {
-  if (exposed_.load() || std::exchange(cut_loose_, true)) return;
+void RingReader::keep_viewed_only() {
+  const std::scoped_lock lock(mapping_mutex_);
+  if (exposed_.load() || std::exchange(holds_only_copies_, true)) return;
   constexpr int kAnonymous = MAP_PRIVATE | MAP_ANONYMOUS;
+  const auto forget = [](std::byte* at, std::size_t bytes) {
+    (void)::mmap(at, bytes, PROT_NONE, kAnonymous | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  };
   for (std::uint32_t slot = 0; slot < slot_count_; ++slot) {
     const std::span<std::byte> pages = memory(slot);
-    if (!held_[slot].load(std::memory_order_relaxed)) {
-      (void)::mmap(pages.data(), pages.size(), PROT_NONE, kAnonymous | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    if (views_[slot].load(std::memory_order_relaxed) == 0) {
+      forget(pages.data(), pages.size());
       continue;
     }
     void* const copy = ::mmap(nullptr, pages.size(), PROT_READ | PROT_WRITE, kAnonymous, -1, 0);
-    if (copy == MAP_FAILED) continue;  // no memory: this slot keeps the whole ring
+    if (copy == MAP_FAILED) continue;  // no memory: the slot stays mapped, and so the whole ring exists
     std::memcpy(copy, pages.data(), pages.size());
     if (!pages_) (void)::mprotect(copy, pages.size(), PROT_READ);
     // In one step, so that readers notice nothing.
-    (void)::mremap(copy, pages.size(), pages.size(), MREMAP_MAYMOVE | MREMAP_FIXED, pages.data());
+    if (::mremap(copy, pages.size(), pages.size(), MREMAP_MAYMOVE | MREMAP_FIXED, pages.data()) == MAP_FAILED)
+      (void)::munmap(copy, pages.size());
   }
   const std::size_t slots = slot_count_ * slot_stride_;
-  if (slots < data_.size())
-    (void)::mmap(data_.data() + slots, data_.size() - slots, PROT_NONE,
-                 kAnonymous | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  if (slots < data_.size()) forget(data_.data() + slots, data_.size() - slots);
   data_.take_fd().reset();
 }
 std::span<std::byte> RingReader::data() const {

@@ -70,23 +70,26 @@ class RingReader {
   [[nodiscard]] std::span<std::byte> memory(std::uint32_t slot) const;
   /// Null: the slots are not mapped copy-on-write.
   [[nodiscard]] const PrivatePages* private_pages() const { return pages_ ? &*pages_ : nullptr; }
+  /// Whoever shows a slot to the loop says so: keep_viewed_only() keeps what is viewed.
+  void begin_view(std::uint32_t slot) { views_[slot].fetch_add(1, std::memory_order_relaxed); }
+  void end_view(std::uint32_t slot) { views_[slot].fetch_sub(1, std::memory_order_relaxed); }
   /// Copy-on-write slots: discards this process's writes to the slot, which then shows the server's bytes
   /// again. Returns the number of pages that had been written to.
   // NOLINTNEXTLINE(modernize-use-nodiscard): called for its effect; few callers need the number
   std::size_t drop_private_pages(std::uint32_t slot) const;
-  /// Drops private pages of a slot that the loop has not written to yet; mlockall() makes such pages. It
-  /// copies whole mappings, so the first and the last page are checked. Call it before the slot is read, on
-  /// the thread of `next`. Returns PrivatePages::faults() from before the check; nullopt without private
+  /// Drops private pages that a slot has although the loop has not written to it. mlockall() makes such pages,
+  /// of whole mappings, so only the slot's first and last page are checked. Call it before the slot is read,
+  /// on the thread of `next`. Returns PrivatePages::faults() from before the check; nullopt without private
   /// pages.
   std::optional<std::uint64_t> freshen(std::uint32_t slot);
   /// The part of the data mapping that has memory, for pinning (cudaHostRegister): it contains every slot
   /// that was granted so far, and may grow with each further grant.
   [[nodiscard]] std::span<std::byte> data() const;
-  /// The server is gone, and a new one may need the ring's memory, which is free once nobody maps it:
-  /// replaces the mapping by private memory with the contents of the slots that are held. Views stay valid,
-  /// at the same addresses. No other thread may write to a view meanwhile. Has no effect after data() was
-  /// called: the mapping may be pinned.
-  void keep_held_only();
+  /// For a server that is gone: gives back its ring's memory, which is freed once no process maps it and which
+  /// a new server may need. Replaces the mapping by private memory that contains the viewed slots. Views stay
+  /// valid, at the same addresses; what other threads write to them during the call may be lost. Does nothing
+  /// after data() was called, because the mapping may be pinned.
+  void keep_viewed_only();
   /// Whether mprotect could make the read-only mapping writable: not in the server's read-only mode, and not
   /// with Slots::kPrivate.
   [[nodiscard]] bool data_writable() const { return data_writable_; }
@@ -126,9 +129,9 @@ class RingReader {
   bool data_writable_ = false;
   std::optional<PrivatePages> pages_;
   mutable std::atomic<bool> exposed_{false};  ///< data() was called
-  bool cut_loose_ = false;                    ///< keep_held_only() was called
-  /// By slot: granted and not acked.
-  std::unique_ptr<std::atomic<bool>[]> held_;
+  mutable std::mutex mapping_mutex_;
+  bool holds_only_copies_ = false;  ///< after keep_viewed_only(); guarded by mapping_mutex_
+  std::unique_ptr<std::atomic<std::uint32_t>[]> views_;  ///< by slot
   // Only for the thread in `next`.
   std::uint32_t seen_ = 0;  // grants read
   bool asked_ = false;      // has waited for a grant

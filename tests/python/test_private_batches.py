@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import signal
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ import headrace
 import numpy as np
 import pytest
 from children import Child
-from running import Server
+from running import Server, wait_until
 
 BATCH_BYTES = 8 * 3 * 512 * 512 * 4
 
@@ -158,6 +160,28 @@ say(status=os.waitpid(child, 0)[1], same=digest(next(iter(headrace.Loader(addres
 """
     with Child(code, start_server(large_batches).address) as parent:
         assert parent.receive() == {"status": 0, "same": True}
+
+
+def data_mappings() -> int:
+    return Path("/proc/self/maps").read_text().count("headrace-data-")
+
+
+def test_the_ring_of_a_stopped_server_is_freed_while_its_batches_stay(large_batches: dict[str, Any], tmp_path: Path) -> None:
+    server = Server(large_batches, tmp_path).wait_ready()
+    with headrace.Loader(server.address, stream="train") as loader:
+        iterator = iter(loader)
+        kept, written = next(iterator), next(iterator)
+        written[0][:] = 1
+        before = digest(kept), digest(written)
+        server.popen.send_signal(signal.SIGTERM)  # it waits for the leases, which the loop gives back in next()
+        with ThreadPoolExecutor(1) as another:
+            later = another.submit(lambda: [each.number for each in iterator])
+            assert server.popen.wait(30) == 0
+            wait_until(lambda: data_mappings() == 0, "the old ring to be unmapped")
+            server = Server(large_batches, tmp_path)
+            assert later.result(60) == [2, 3, 4, 5, 6, 7]
+        assert (digest(kept), digest(written)) == before
+    assert server.stop() == 0
 
 
 def test_batches_of_a_killed_server_stay_and_the_loop_goes_on(large_batches: dict[str, Any], tmp_path: Path) -> None:

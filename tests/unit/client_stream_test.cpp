@@ -4,9 +4,9 @@
 
 #include <sys/wait.h>
 #include <unistd.h>
-#include <fstream>
 
 #include <algorithm>
+#include <fstream>
 #include <thread>
 #include <vector>
 

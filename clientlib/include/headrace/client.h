@@ -189,7 +189,8 @@ class Stream {
   [[nodiscard]] bool begun() const;  ///< next() has returned a batch, but not yet the end, of epoch()
 
   /// The next batch of this epoch; nullopt once at its end: the call after that begins the next epoch.
-  /// Commits the batch before it. Waits for a server that exited to restart, and attaches again. Errors:
+  /// Commits the batch before it. Waits for a server that exited to restart, and attaches again; what another
+  /// thread writes to a batch of the old server meanwhile may be lost. Errors:
   /// kTimeout (the message says what it waited for), kServerLost, kLeaseFenced, kStreamFailed,
   /// kFingerprintMismatch, kNotEnoughMemory (no memory for a private copy), kForked.
   Result<std::optional<BatchView>> next(std::chrono::milliseconds timeout = std::chrono::minutes(10));
