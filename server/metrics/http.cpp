@@ -104,6 +104,13 @@ class Endless {
   bool stopping_ = false;  ///< [mutex]
 };
 
+/// Calls slow_requests.h.
+void note(void (*what)(const std::string&, int), const mg_connection* connection) noexcept try {
+  const mg_request_info& info = *mg_get_request_info(connection);
+  what(info.remote_addr, info.remote_port);
+} catch (...) {  // no memory: the connection may be ended as a slow one
+}
+
 class RouteHandler : public CivetHandler {
  public:
   RouteHandler(HttpServer::Route route, Endless& endless) : route_(std::move(route)), endless_(endless) {}
@@ -176,6 +183,7 @@ class RouteHandler : public CivetHandler {
                        "{} readers of live figures are connected, the most allowed: close one of them\n",
                        kMostEndless)},
                   true);
+    note(forget_connection, connection);
     std::string part = reply.next();
     begun = true;
     send_head(connection, reply, "");
@@ -195,20 +203,13 @@ Addresses numeric(const std::string& address, int port) {
   return {found, &::freeaddrinfo};
 }
 
-void note_progress(const mg_connection* connection) noexcept try {
-  const mg_request_info& info = *mg_get_request_info(connection);
-  note_request(info.remote_addr, info.remote_port);
-} catch (...) {  // no memory: the connection may be ended as a slow one
-}
-
-/// Notes requests, and connections that civetweb is about to close.
 CivetCallbacks callbacks() {
   CivetCallbacks out;
   out.begin_request = [](mg_connection* connection) {
-    note_progress(connection);
+    note(note_request, connection);
     return 0;  // civetweb is to handle it
   };
-  out.connection_close = [](const mg_connection* connection) { note_progress(connection); };
+  out.connection_close = [](const mg_connection* connection) { note(forget_connection, connection); };
   return out;
 }
 
@@ -287,6 +288,12 @@ Result<std::unique_ptr<HttpServer>> HttpServer::start(const std::string& address
                               "limits of threads (ulimit -u, the cgroup's pids.max) and open files (ulimit "
                               "-n), or set server.metrics to off",
                               error.what()));
+    if (refused == EACCES)
+      return fail(
+          ErrorCode::kEnvironment,
+          fmt::format("metrics port {} of {} cannot be bound: a server gives up the privilege that low "
+                      "ports need, also as root: set server.metrics.port to 1024 or more",
+                      port, address));
     return fail(ErrorCode::kEnvironment,
                 fmt::format("metrics port {} of {} cannot be bound ({}): correct server.metrics.address and "
                             "server.metrics.port (0: any free one), or set server.metrics to off",

@@ -1,7 +1,7 @@
 // The HTTP port (civetweb), on threads of its own, so that nothing here delays the data. 32 connections are
-// served at a time. Half of the threads are free for those that send a request at once: if more have sent
-// none, the oldest are ended. At most a quarter of the threads send endless replies. Methods are GET and
-// HEAD; others are refused with status 405.
+// served at a time. At most half of the threads wait for requests, a quarter for clients that send or read
+// for longer than a second (slow_requests.h), and a quarter send endless replies. Methods are GET and HEAD;
+// others are refused with status 405.
 #pragma once
 
 #include <sys/types.h>

@@ -1,5 +1,6 @@
-// Connections to the HTTP port that have not sent a request yet. civetweb gives each a thread, even before
-// its first byte. If many wait, the oldest are ended, so that slow or silent ones cannot delay /healthz.
+// Connections to the HTTP port, from their first byte to their last. civetweb gives each a thread, even
+// before it has sent a request, and while it sends a body or reads the reply slowly. If many do, the oldest
+// are ended, so that /healthz is soon answered.
 //
 // Thread safety: any thread.
 #pragma once
@@ -8,9 +9,13 @@
 
 namespace headrace::server::metrics {
 
-/// `socket` was accepted from an IP network. May end older connections.
+/// `socket` was accepted from an IP network. Ends the oldest of too many that have sent no request.
 void note_accepted(int socket) noexcept;
-/// The connection from this address has sent its request, or is about to be closed.
+/// Ends the oldest of too many that sent their request long ago. Call it every second or more often.
+void end_slow();
+/// The connection from this address has sent the head of its request.
 void note_request(const std::string& address, int port);
+/// It is about to be closed, or has an endless reply, whose number is limited elsewhere.
+void forget_connection(const std::string& address, int port);
 
 }  // namespace headrace::server::metrics

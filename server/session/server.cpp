@@ -21,6 +21,7 @@
 #include "server/assembly/assemble.h"
 #include "server/log/barrier.h"
 #include "server/log/log.h"
+#include "server/metrics/slow_requests.h"
 #include "server/placement/apply.h"
 #include "server/sandbox/sandbox.h"
 #include "server/session/admission.h"
@@ -342,6 +343,7 @@ void Server::tick(std::uint64_t now_ns) {
   sessions_->tick(now_ns, nanoseconds(config_.evict_after));
   if (status_) status_->tick(now_ns);
   sandbox::log_refusals();
+  metrics::end_slow();
   // Last: a loop that hangs or throws above is not alive.
   ticked_ns_ = now_ns;
   if (manager_ != nullptr) manager_->alive(now_ns);
