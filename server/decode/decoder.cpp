@@ -8,6 +8,7 @@
 #include "server/decode/jpeg.h"
 #include "server/decode/png.h"
 #include "server/decode/raw.h"
+#include "server/decode/stop.h"
 #include "server/decode/turn.h"
 
 namespace headrace::server::decode {
@@ -25,6 +26,11 @@ std::string to_string(const Bad& bad) {
 }
 
 struct Decoder::Impl {
+  Impl() = default;
+  ~Impl() { end_turn(); }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
   enum class Format : std::uint8_t { kNone, kJpeg, kPng, kRaw };
   JpegReader jpeg;
   PngReader png;
@@ -93,6 +99,7 @@ Decoded<void> Decoder::begin(Rect region, bool keep) {
 }
 
 Decoded<Rows> Decoder::next() {
+  throw_if_stopped();
   auto rows = impl_->with_reader([](auto& reader) { return reader.next(); });
   if (rows && impl_->left > 0 && (impl_->left -= rows->count) == 0) impl_->end_turn();
   return rows;

@@ -67,7 +67,8 @@ struct Rows {
 
 /// Decodes one image at a time: open, begin, then next until all rows of the region are read (open abandons
 /// it). Handles and buffers are reused. Not thread safe: one per worker. Hostile input is safe. Only
-/// allocation throws (std::bad_alloc), after which the decoder can be used again.
+/// allocation throws (std::bad_alloc), and begin() and next() throw Stopped (stop.h); the decoder can be used
+/// again afterwards.
 ///
 /// Delivered pixels are correct: rows below the region are not decoded, so damage there goes unnoticed. As in
 /// PIL, a JPEG without an end-of-image marker is truncated whatever the region, and one with a marker that no

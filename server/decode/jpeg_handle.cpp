@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "server/decode/grow.h"
+#include "server/decode/stop.h"
 
 namespace headrace::server::decode {
 namespace {
@@ -93,6 +94,7 @@ JpegReader::Handle::Handle() {
   source.term_source = [](j_decompress_ptr) {};
 
   progress.progress_monitor = [](j_common_ptr common) {
+    if (must_stop()) of(common).leave(kStopped, "the server stops");
     const auto& decompress = *reinterpret_cast<j_decompress_ptr>(common);
     if (too_many_scans(decompress.input_scan_number,
                        std::uint64_t{decompress.image_width} * decompress.image_height)) {
@@ -112,6 +114,7 @@ JpegReader::Handle::Handle() {
 
 tl::unexpected<Bad> JpegReader::Handle::failure() {
   jpeg_abort_decompress(&info);
+  if (code == kStopped) throw Stopped();
   return bad(reason_of(code), message);
 }
 

@@ -20,6 +20,7 @@ namespace headrace::server::decode {
 inline constexpr int kOutOfBytes = 100'001;
 inline constexpr int kTooManyScans = 100'002;
 inline constexpr int kOtherTiles = 100'003;
+inline constexpr int kStopped = 100'004;
 
 struct JpegReader::Handle : JpegMemory {
   jpeg_decompress_struct info{};

@@ -11,6 +11,7 @@
 #include "server/decode/grow.h"
 #include "server/decode/jpeg.h"
 #include "server/decode/jpeg_tiles.h"
+#include "server/decode/stop.h"
 
 namespace headrace::server::decode {
 namespace {
@@ -108,8 +109,8 @@ JpegTiler::Handle::Handle() {
   progress.progress_monitor = [](j_common_ptr common) {
     if (!common->is_decompressor) return;
     const auto& decompress = *reinterpret_cast<j_decompress_ptr>(common);
-    if (too_many_scans(decompress.input_scan_number,
-                       std::uint64_t{decompress.image_width} * decompress.image_height))
+    if (must_stop() || too_many_scans(decompress.input_scan_number,
+                                      std::uint64_t{decompress.image_width} * decompress.image_height))
       common->err->error_exit(common);
   };
   destination.init_destination = [](j_compress_ptr) {};

@@ -7,7 +7,8 @@
 
 namespace headrace::server::decode {
 
-/// The right to use memory for one large image. Thread safety: as a value; take() is for any thread.
+/// The right to use memory for one large image. Thread safety: one thread at a time for each object; any
+/// thread may call take().
 class Turn {
  public:
   /// Images that need less take no turn.
@@ -18,8 +19,9 @@ class Turn {
   Turn(Turn&& other) noexcept;
   Turn& operator=(Turn&& other) noexcept;
 
-  /// Waits while other large images use memory that this one needs. The first one never waits. kTooLarge: it
-  /// needs more than is free. Its memory must be freed before the turn ends; a thread has one turn at a time.
+  /// Waits until `bytes` fit into the free memory beside all other turns. kTooLarge: they have not fitted for
+  /// seconds although no other image has a turn. Throws Stopped (stop.h). Free the image's memory before its
+  /// turn ends. A thread may hold one turn at a time: waiting for a second one could deadlock.
   static Decoded<Turn> take(std::size_t bytes);
   void end();
   [[nodiscard]] bool is_empty() const { return bytes_ == 0; }

@@ -17,6 +17,7 @@
 #include "clientlib/base/nearest.h"
 #include "clientlib/base/thrown.h"
 #include "clientlib/ring/futex.h"
+#include "server/decode/stop.h"
 #include "server/log/barrier.h"
 #include "server/metrics/cpu_wait.h"
 #include "server/placement/apply.h"
@@ -45,6 +46,8 @@ bool contain(Stream& stream, const char* doing, F what) {
   try {
     what();
     return true;
+  } catch (const decode::Stopped&) {
+    return false;  // the engine stops, and nobody needs the batch
   } catch (...) {
     stream.stop_after(doing, thrown());
     return false;
@@ -104,6 +107,7 @@ void Engine::run(std::size_t index) {
   if (!placement_.empty()) placement::run_on(placement_.homes.at(placement_.workers.at(index)).cpus);
   Worker& worker = *workers_[index];
   worker.id = ::gettid();
+  const decode::StopOn stop(stopping_);
   RowScratch scratch;
   std::unique_lock lock(mutex_);
   while (!stopping_.load(std::memory_order_relaxed)) {

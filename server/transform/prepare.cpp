@@ -53,8 +53,10 @@ bool Plan::prepare(const decode::ImageData& image, Scratch& scratch, std::uint64
   // render() decodes less and may not meet this damage, so it must not be reported here either.
   return !state.decoder.warned();
 } catch (const std::bad_alloc&) {
+  scratch.state().decoder.close();
   return false;
 } catch (const std::length_error&) {
+  scratch.state().decoder.close();
   return false;
 }
 
