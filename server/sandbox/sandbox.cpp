@@ -89,35 +89,48 @@ class Rules {
   int error_ = 0;
 };
 
-scmp_arg_cmp equal(unsigned argument, std::uint64_t value) {
-  return scmp_arg_cmp{argument, SCMP_CMP_EQ, value, 0};
-}
 scmp_arg_cmp masked(unsigned argument, std::uint64_t mask, std::uint64_t value) {
   return scmp_arg_cmp{argument, SCMP_CMP_MASKED_EQ, mask, value};
 }
+/// For an int: the kernel ignores the upper half of the register.
+scmp_arg_cmp equal(unsigned argument, std::uint64_t value) {
+  return masked(argument, 0xFFFF'FFFF, value);
+}
 
 void add_conditional_rules(Rules& rules) {
-  // Never writable and executable at once.
-  for (const int call : {SCMP_SYS(mmap), SCMP_SYS(mprotect)})
-    for (const std::uint64_t access : {0, PROT_WRITE, PROT_EXEC})
-      rules.allow(call, masked(2, PROT_WRITE | PROT_EXEC, access));
-  // Threads, no processes. The flags of clone3 are in memory, out of the filter's reach: glibc falls back to
-  // clone.
+  // Memory that was written to does not become executable. Libraries map their files executable.
+  rules.allow(SCMP_SYS(mprotect), masked(2, PROT_EXEC, 0));
+  rules.allow(SCMP_SYS(mmap), masked(2, PROT_EXEC, 0));
+  rules.allow(SCMP_SYS(mmap), masked(2, PROT_WRITE | PROT_EXEC, PROT_EXEC), masked(3, MAP_ANONYMOUS, 0));
+  // Threads, but no processes. fork() and posix_spawn() block all signals meanwhile, so a signal would end
+  // the server. A filter cannot read the flags of clone3, which are in memory; without it, glibc calls clone.
   rules.allow(SCMP_SYS(clone), masked(0, CLONE_THREAD, CLONE_THREAD));
+  rules.add(SCMP_ACT_ERRNO(EPERM), SCMP_SYS(clone), masked(0, CLONE_THREAD, 0));
   rules.add(SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3));
+  rules.allow(SCMP_SYS(tgkill), equal(0, static_cast<std::uint32_t>(::getpid())));
+  rules.allow(SCMP_SYS(prlimit64), equal(0, 0));
   for (const std::uint64_t family : {AF_UNIX, AF_INET, AF_INET6, AF_NETLINK}) {  // netlink: getaddrinfo(3)
     rules.allow(SCMP_SYS(socket), equal(0, family));
     rules.allow(SCMP_SYS(socketpair), equal(0, family));
   }
+  // glibc 2.42 asks terminals with TCGETS2 and TCSETS2; their header conflicts with <termios.h>.
+  constexpr std::uint64_t kGetTerminal2 = 0x802C542A, kSetTerminal2 = 0x402C542B;
   for (const std::uint64_t request :
-       {FIONREAD, FIONBIO, FIOCLEX, TCGETS, TCSETS, TCSETSW, TIOCGWINSZ, TIOCGPGRP})
+       {std::uint64_t{FIONREAD}, std::uint64_t{FIONBIO}, std::uint64_t{FIOCLEX}, std::uint64_t{TCGETS},
+        std::uint64_t{TCSETS}, std::uint64_t{TCSETSW}, std::uint64_t{TCSETSF}, std::uint64_t{TIOCGWINSZ},
+        std::uint64_t{TIOCGPGRP}, kGetTerminal2, kSetTerminal2, kSetTerminal2 + 1, kSetTerminal2 + 2})
     rules.allow(SCMP_SYS(ioctl), equal(1, request));
 }
 
 }  // namespace
 
+#ifndef __has_feature  // clang's
+#define __has_feature(name) 0
+#endif
+
 bool can_filter() {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || __has_feature(address_sanitizer) || \
+    __has_feature(memory_sanitizer) || __has_feature(thread_sanitizer)
   return false;
 #else
   return true;
@@ -126,19 +139,24 @@ bool can_filter() {
 
 Result<void> drop_privileges() {
   if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
-    return fail(ErrorCode::kEnvironment, fmt::format("cannot set no_new_privs: {}", std::strerror(errno)));
+    return fail(ErrorCode::kEnvironment,
+                fmt::format("cannot set no_new_privs: {}; the server runs without this protection",
+                            std::strerror(errno)));
   __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
   std::array<__user_cap_data_struct, _LINUX_CAPABILITY_U32S_3> sets{};
   if (::syscall(SYS_capget, &header, sets.data()) != 0)
-    return fail(ErrorCode::kEnvironment, fmt::format("cannot read capabilities: {}", std::strerror(errno)));
+    return fail(
+        ErrorCode::kEnvironment,
+        fmt::format("cannot read its capabilities: {}; the server keeps all of them", std::strerror(errno)));
   constexpr std::uint32_t kKept =
       CAP_TO_MASK(CAP_DAC_OVERRIDE) | CAP_TO_MASK(CAP_DAC_READ_SEARCH) | CAP_TO_MASK(CAP_SYS_PTRACE);
   const std::uint32_t kept = ::geteuid() == 0 ? kKept : 0;
   sets[0] = {sets[0].effective & kept, sets[0].permitted & kept, 0};
   sets[1] = {};
   if (::syscall(SYS_capset, &header, sets.data()) != 0)
-    return fail(ErrorCode::kEnvironment,
-                fmt::format("cannot give up capabilities: {}", std::strerror(errno)));
+    return fail(
+        ErrorCode::kEnvironment,
+        fmt::format("cannot drop capabilities: {}; the server keeps all of them", std::strerror(errno)));
   return {};
 }
 
@@ -156,10 +174,11 @@ Result<void> filter_calls() {
   const std::unique_ptr<void, decltype(&::seccomp_release)> filter(::seccomp_init(SCMP_ACT_TRAP),
                                                                    &::seccomp_release);
   if (!filter) return wrong("cannot make a filter", -ENOMEM);
-  // All threads, and a search tree, not a list.
+  // TSYNC: for all threads. NNP: it sets no_new_privs.
   for (const auto attribute : {SCMP_FLTATR_CTL_TSYNC, SCMP_FLTATR_CTL_NNP})
     if (const int failed = ::seccomp_attr_set(filter.get(), attribute, 1))
       return wrong("cannot set up the filter", failed);
+  // A binary tree, which needs fewer comparisons for each call than a list.
   if (const int failed = ::seccomp_attr_set(filter.get(), SCMP_FLTATR_CTL_OPTIMIZE, 2))
     return wrong("cannot set up the filter", failed);
   Rules rules(filter.get());
@@ -170,7 +189,7 @@ Result<void> filter_calls() {
   return {};
 }
 
-void unblock_refusals() {
+void unblock_sigsys() {
   sigset_t set;
   sigemptyset(&set);
   sigaddset(&set, SIGSYS);
@@ -183,9 +202,10 @@ void log_refusals() {
     refusals[call].store(Refusal::kLogged, std::memory_order_relaxed);
     const std::string name = name_of(static_cast<int>(call));
     log::warn(
-        "seccomp: refused the system call {}, which a server does not need. If a library makes it "
-        "(LD_PRELOAD, a new C "
-        "library), report it and set `server.seccomp: off`; otherwise somebody may be attacking this server",
+        "seccomp: refused the system call {}, which a server does not need; after an update of the C "
+        "library, "
+        "or with LD_PRELOAD, a library may need it: report this, and set `server.seccomp: off`; otherwise a "
+        "dataset or client may be attacking the server: stop it, and check what it reads and who attaches",
         name.empty() ? fmt::format("number {}", call) : name);
   }
 }

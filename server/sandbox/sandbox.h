@@ -1,6 +1,6 @@
-// Limits what an attacker can do who runs code in the server: it gains no privileges, keeps no capability
-// that reading data does not need, and makes only the system calls of a server. SECURITY.md has the threat
-// model.
+// Limits what an attacker who runs code in the server can do: the process gains no privileges, keeps only the
+// capabilities that it needs to read data, and makes only the system calls of a server. SECURITY.md has the
+// threat model.
 #pragma once
 
 #include "headrace/error.h"
@@ -10,22 +10,24 @@ namespace headrace::server::sandbox {
 /// Whether this build can filter system calls. False with sanitizers, whose run time makes calls of its own.
 bool can_filter();
 
-/// For the calling thread and those that it creates: call it before any exists. Executing a program never
-/// gives privileges (PR_SET_NO_NEW_PRIVS). root keeps three capabilities: to read and write files of other
-/// users, and to read the memory of a bridge (session/bridge.h).
+/// Affects the calling thread and the threads that it creates later, so call it before the first of them.
+/// Executed programs gain no privileges (PR_SET_NO_NEW_PRIVS). As root, the server keeps three capabilities:
+/// to read and to write files of other users, and to read the memory of a bridge (session/bridge.h).
 Result<void> drop_privileges();
 
 /// Refuses, with EPERM, each system call that a server never makes: executing programs, creating processes,
-/// tracing others, loading kernel modules, mapping memory that is both writable and executable, and all
-/// others that are not listed in allowed_calls.h. Calls that are newer than libseccomp get ENOSYS, so that C
-/// libraries fall back to older ones. Applies to all threads of the process and cannot be undone.
+/// tracing or signalling others, loading kernel modules, making memory executable that was written to, and
+/// all others that are not listed in allowed_calls.h. Calls that are newer than libseccomp get ENOSYS, so
+/// that C libraries fall back to older ones. Applies to all threads of the process and cannot be undone.
 /// kEnvironment: the kernel has no seccomp, or another filter forbids it. Call it after drop_privileges().
 Result<void> filter_calls();
 
-/// A thread that blocks SIGSYS, as libzmq's do, would end the process with its first refused call.
-void unblock_refusals();
+/// Unblocks SIGSYS in the calling thread. A refused call of a thread that blocks it (libzmq's threads block
+/// all signals) would kill the process.
+void unblock_sigsys();
 
-/// Logs a warning for each system call that was refused for the first time since the last call.
+/// Logs one warning for each system call that was refused and has not been logged yet; none for processes
+/// that were not created.
 void log_refusals();
 
 }  // namespace headrace::server::sandbox

@@ -186,7 +186,7 @@ bool is_allowed(int fd) {
 
 int accept_admitted(int listener, sockaddr* address, socklen_t* size, int flags) {
   // libzmq's thread blocks all signals.
-  [[maybe_unused]] thread_local const bool ready = (sandbox::unblock_refusals(), true);
+  [[maybe_unused]] thread_local const bool ready = (sandbox::unblock_sigsys(), true);
   const auto fd = static_cast<int>(::syscall(SYS_accept4, listener, address, size, flags));
   if (fd < 0) {
     // libzmq ends the process if there is no descriptor or no memory. The connection stays in the queue.
