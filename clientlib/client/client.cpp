@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <new>
 #include <random>
 
 #include "clientlib/base/nearest.h"
 #include "clientlib/client/address.h"
+#include "clientlib/client/no_memory.h"
 #include "clientlib/client/resume.h"
 #include "clientlib/client/session.h"
 #include "clientlib/client/stream_impl.h"
@@ -72,19 +74,21 @@ Client::Client(Client&&) noexcept = default;
 Client& Client::operator=(Client&&) noexcept = default;
 Client::~Client() = default;
 
-Result<Client> Client::connect(const ConnectOptions& options) {
+Result<Client> Client::connect(const ConnectOptions& options) try {
   auto server = client::resolve_address(options.address, options.allow_uids);
   if (!server) return fail(server.error());
   if (auto hello = client::say_hello(*server, Deadline(options.timeout), options.interrupt); !hello)
     return fail(hello.error());
   return Client(std::make_shared<Impl>(Impl{std::move(*server), options.timeout, options.interrupt, {}}));
+} catch (const std::bad_alloc&) {
+  return client::no_memory("to connect to the server");
 }
 
 const std::string& Client::address() const {
   return impl_->server.directory;
 }
 
-Result<std::vector<StreamInfo>> Client::streams() {
+Result<std::vector<StreamInfo>> Client::streams() try {
   auto answer = impl_->ask("streams", nlohmann::json::object());
   if (!answer) return fail(answer.error());
   const auto list = answer->body.find("streams");
@@ -97,9 +101,11 @@ Result<std::vector<StreamInfo>> Client::streams() {
     streams.push_back(std::move(*stream));
   }
   return streams;
+} catch (const std::bad_alloc&) {
+  return client::no_memory("to ask for the server's streams");
 }
 
-Result<Stream> Client::open(const OpenOptions& options) {
+Result<Stream> Client::open(const OpenOptions& options) try {
   if (options.join == Join::kCursor && !options.state && !options.resume_from_server)
     return fail(
         ErrorCode::kInvalidArgument,
@@ -176,10 +182,12 @@ Result<Stream> Client::open(const OpenOptions& options) {
     if (!clash || deadline.over()) return fail(opened.error());
     identity.client = fmt::format("{}-{:06x}", own_name(), std::random_device{}() & 0xFFFFFFU);
   }
+} catch (const std::bad_alloc&) {
+  return client::no_memory("to attach to stream '" + options.stream + "'");
 }
 
 Result<SampleView> Client::sample(std::string_view stream, std::uint64_t epoch, std::uint64_t index,
-                                  std::string_view picture) {
+                                  std::string_view picture) try {
   auto answer = impl_->ask(
       "sample", wire::to_json(wire::SampleRequest{std::string(stream), epoch, index, std::string(picture)}));
   if (!answer) return fail(answer.error());
@@ -188,28 +196,36 @@ Result<SampleView> Client::sample(std::string_view stream, std::uint64_t epoch, 
   return SampleView{
       reply->sample_index,      std::move(reply->name),   reply->replaced,          reply->label,
       std::move(reply->fields), reply->parameters.dump(), std::move(answer->binary)};
+} catch (const std::bad_alloc&) {
+  return client::no_memory("for a sample of stream '" + std::string(stream) + "'");
 }
 
-Result<std::string> Client::stats() {
+Result<std::string> Client::stats() try {
   auto answer = impl_->ask("stats", nlohmann::json::object());
   if (!answer) return fail(answer.error());
   return answer->body.dump();
+} catch (const std::bad_alloc&) {
+  return client::no_memory("for the server's statistics");
 }
 
-Result<std::string> Client::cursors(std::string_view stream, std::string_view group) {
+Result<std::string> Client::cursors(std::string_view stream, std::string_view group) try {
   auto answer = impl_->ask("cursor_get",
                            wire::to_json(wire::CursorGetRequest{std::string(stream), std::string(group)}));
   if (!answer) return fail(answer.error());
   return answer->body.dump();
+} catch (const std::bad_alloc&) {
+  return client::no_memory("for the cursors of stream '" + std::string(stream) + "'");
 }
 
-Result<void> Client::drain() {
+Result<void> Client::drain() try {
   if (auto own = impl_->fork.check("client"); !own) return own;
   auto answer = client::exchange(impl_->server, "drain", nlohmann::json::object(), Deadline(impl_->timeout),
                                  impl_->interrupt);
   // A server that exits before it answers has done what drain asks for.
   if (!answer && answer.error().code != ErrorCode::kServerLost) return fail(answer.error());
   return {};
+} catch (const std::bad_alloc&) {
+  return client::no_memory("to ask the server to drain");
 }
 
 }  // namespace headrace

@@ -8,7 +8,9 @@
 
 #include <atomic>
 #include <csignal>
+#include <cstddef>
 #include <mutex>
+#include <new>
 #include <thread>
 #include <vector>
 
@@ -45,30 +47,37 @@ class HeartbeatThread {
   [[noreturn]] void run() {
     std::vector<pollfd> polls;
     std::vector<std::weak_ptr<Attachment>> polled;
-    for (;;) {
-      polls.assign(1, {wake_.get(), POLLIN, 0});
-      polled.assign(1, {});
-      {
-        const std::lock_guard lock(mutex_);
-        std::erase_if(attachments_, [](const auto& weak) { return weak.expired(); });
-        for (const auto& weak : attachments_) {
-          const auto attachment = weak.lock();
-          if (!attachment || attachment->lost.load(std::memory_order_relaxed)) continue;
-          polls.push_back({attachment->socket.get(), POLLIN, 0});
-          polled.push_back(weak);
-        }
+    for (;;) try {
+        watch(polls, polled);
+      } catch (const std::bad_alloc&) {  // the server tolerates beats that are missing
+        ::poll(nullptr, 0, kHeartbeatMs);
       }
-      ::poll(polls.data(), polls.size(), polls.size() > 1 ? kHeartbeatMs : -1);
-      if (polls[0].revents != 0) {
-        eventfd_t count = 0;
-        ::eventfd_read(wake_.get(), &count);
+  }
+
+  /// Waits for an event or the next beat, then beats.
+  void watch(std::vector<pollfd>& polls, std::vector<std::weak_ptr<Attachment>>& polled) {
+    polls.assign(1, {wake_.get(), POLLIN, 0});
+    polled.assign(1, {});
+    {
+      const std::lock_guard lock(mutex_);
+      std::erase_if(attachments_, [](const auto& weak) { return weak.expired(); });
+      for (const auto& weak : attachments_) {
+        const auto attachment = weak.lock();
+        if (!attachment || attachment->lost.load(std::memory_order_relaxed)) continue;
+        polls.push_back({attachment->socket.get(), POLLIN, 0});
+        polled.push_back(weak);
       }
-      for (std::size_t i = 1; i < polls.size(); ++i) {
-        const auto attachment = polled[i].lock();
-        if (!attachment) continue;
-        if (polls[i].revents != 0 && ended(polls[i].fd)) declare_lost(*attachment);
-        beat(*attachment);
-      }
+    }
+    ::poll(polls.data(), polls.size(), polls.size() > 1 ? kHeartbeatMs : -1);
+    if (polls[0].revents != 0) {
+      eventfd_t count = 0;
+      ::eventfd_read(wake_.get(), &count);
+    }
+    for (std::size_t i = 1; i < polls.size(); ++i) {
+      const auto attachment = polled[i].lock();
+      if (!attachment) continue;
+      if (polls[i].revents != 0 && ended(polls[i].fd)) declare_lost(*attachment);
+      beat(*attachment);
     }
   }
 
@@ -94,11 +103,13 @@ class HeartbeatThread {
 // Never destroyed: the thread runs until the process ends. A forked child creates a new object, because it
 // has no such thread, and its copy of the mutex may stay locked for ever.
 std::atomic<HeartbeatThread*> g_thread{nullptr};
-std::mutex* g_starting = new std::mutex;
+alignas(std::mutex) std::byte g_mutex_memory[sizeof(std::mutex)];
+std::mutex* g_starting = new (g_mutex_memory) std::mutex;
 
+/// Allocates nothing: an exception here would end the child.
 void forget_parent() {
   g_thread.store(nullptr, std::memory_order_relaxed);
-  g_starting = new std::mutex;
+  g_starting = new (g_mutex_memory) std::mutex;
 }
 
 [[maybe_unused]] const int g_forgets_in_child = ::pthread_atfork(nullptr, nullptr, forget_parent);

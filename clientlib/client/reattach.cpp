@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <thread>
+#include <utility>
 
 #include "clientlib/client/private_views.h"
 #include "clientlib/client/stream_impl.h"
@@ -39,6 +40,7 @@ bool held_by_old_session(ErrorCode code) {
 }  // namespace
 
 void Stream::Impl::adopt(client::Session opened) {
+  Fingerprint fingerprint = opened.stream.fingerprint;  // a copy may throw: nothing has changed yet
   attachment = std::move(opened.attachment);
   session = std::move(opened.reply.session);
   seek = opened.reply.seek;
@@ -49,7 +51,7 @@ void Stream::Impl::adopt(client::Session opened) {
   warned.erase("away");
   info = std::move(opened.stream);
   identity.start = opened.reply.start;
-  identity.fingerprint = info.fingerprint;
+  identity.fingerprint = std::move(fingerprint);
   identity.batching = wire::Batching{info.batch_size, info.last};
   identity.resume_server = false;
   position = opened.reply.cursor;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "clientlib/client/lease.h"
+#include "clientlib/client/no_memory.h"
 #include "clientlib/client/private_views.h"
 #include "clientlib/client/resume.h"
 #include "clientlib/client/stream_impl.h"
@@ -170,14 +171,20 @@ Result<void> Stream::Impl::skip_forward(const Cursor& target) {
   return {};
 }
 
+Result<wire::CursorSetReply> Stream::Impl::request_move(const Cursor& target) const try {
+  const auto answer =
+      client::exchange(server, "cursor_set", wire::to_json(wire::CursorSetRequest{session, target}),
+                       Deadline(timeout), interrupt);
+  if (!answer) return fail(answer.error());
+  return wire::parse<wire::CursorSetReply>(answer->body);
+} catch (const std::bad_alloc&) {
+  return client::no_memory("to move stream '" + info.name + "'");
+}
+
 Result<void> Stream::Impl::go_to(const Cursor& target) {
   if (info.live) return skip_forward(target);
   if (attachment && !attachment->lost.load(std::memory_order_acquire)) {
-    auto answer =
-        client::exchange(server, "cursor_set", wire::to_json(wire::CursorSetRequest{session, target}),
-                         Deadline(timeout), interrupt);
-    Result<wire::CursorSetReply> reply =
-        answer ? wire::parse<wire::CursorSetReply>(answer->body) : fail(answer.error());
+    const auto reply = request_move(target);
     if (reply) {
       begun = false;
       batches_behind = 0;  // the loop has chosen where to begin
@@ -251,28 +258,34 @@ std::uint64_t Stream::epoch() const {
   return impl_->due().epoch;
 }
 
-Result<std::optional<BatchView>> Stream::next(milliseconds timeout) {
+Result<std::optional<BatchView>> Stream::next(milliseconds timeout) try {
   return impl_->next(timeout);
+} catch (const std::bad_alloc&) {
+  return client::no_memory("to read stream '" + impl_->info.name + "'");
 }
 
 std::uint32_t Stream::ready() const {
   return impl_->attachment ? impl_->attachment->reader->ready(impl_->seek) : 0;
 }
 
-Result<void> Stream::set_epoch(std::uint64_t epoch) {
+Result<void> Stream::set_epoch(std::uint64_t epoch) try {
   Impl& my = *impl_;
   if (auto own = my.fork.check("stream"); !own) return own;
   if (my.position.batch >= my.length && epoch == my.position.epoch + 1) my.begin_epoch(epoch);
   // Also after a state was loaded: the usual loop calls set_epoch() with the epoch that it resumes.
   if (!my.begun && my.due().epoch == epoch) return {};
   return my.go_to({epoch, 0, 0});
+} catch (const std::bad_alloc&) {
+  return client::no_memory("to move stream '" + impl_->info.name + "'");
 }
 
-Result<void> Stream::next_epoch() {
+Result<void> Stream::next_epoch() try {
   Impl& my = *impl_;
   if (auto own = my.fork.check("stream"); !own) return own;
   if (!my.begun) return {};
   return set_epoch(my.position.epoch + 1);
+} catch (const std::bad_alloc&) {
+  return client::no_memory("to move stream '" + impl_->info.name + "'");
 }
 
 Cursor Stream::cursor() const {
@@ -286,7 +299,7 @@ State Stream::state() const {
   return {cursor(), my.info.batch_size, my.identity.world_size, my.info.name, my.info.fingerprint};
 }
 
-Result<void> Stream::load_state(const State& state) {
+Result<void> Stream::load_state(const State& state) try {
   Impl& my = *impl_;
   if (auto own = my.fork.check("stream"); !own) return own;
   if (my.info.live)
@@ -302,6 +315,8 @@ Result<void> Stream::load_state(const State& state) {
     return {};
   }
   return my.go_to(*cursor);
+} catch (const std::bad_alloc&) {
+  return client::no_memory("to move stream '" + impl_->info.name + "'");
 }
 
 void Stream::commit(const Cursor& consumed, std::chrono::nanoseconds waited) {

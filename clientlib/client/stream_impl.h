@@ -96,6 +96,8 @@ struct Stream::Impl {
   void set_commit_reader(std::shared_ptr<ring::RingReader> reader);
   void begin_epoch(std::uint64_t epoch);
   Result<void> go_to(const Cursor& target);
+  /// Asks the server to move the lane. After most errors, it may have done so.
+  [[nodiscard]] Result<wire::CursorSetReply> request_move(const Cursor& target) const;
   /// go_to() for a live stream, which only moves forward.
   Result<void> skip_forward(const Cursor& target);
   /// `position`, or `skip_to` if it is ahead.

@@ -67,6 +67,7 @@ Result<Packet> receive_packet(int socket, std::chrono::milliseconds timeout, Des
     if (auto readable = wait_readable(socket, deadline, timeout); !readable) return fail(readable.error());
     Packet packet;
     packet.bytes.resize(kMaxPacket);
+    packet.fds.reserve(kMaxFds);  // before they arrive: none must be lost for lack of memory
     iovec part{.iov_base = packet.bytes.data(), .iov_len = packet.bytes.size()};
     alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kMaxFds)] = {};
     msghdr message{};
