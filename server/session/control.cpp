@@ -4,6 +4,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include <new>
 #include <zmq.hpp>
 
 #include "clientlib/base/thrown.h"
@@ -120,12 +121,16 @@ void Control::send(const std::string& identity, std::int64_t id, Answer answer) 
   const std::string text = wire::encode(wire::Reply{id, std::move(answer.body)});
   try {
     zmq::socket_t& router = socket_->router;
-    const auto part = [&](zmq::message_t frame, zmq::send_flags more) {
+    const auto part = [&](zmq::message_t& frame, zmq::send_flags more) {
       wire::through_signals([&] { return router.send(frame, more | zmq::send_flags::dontwait); });
     };
-    part(zmq::message_t(identity), zmq::send_flags::sndmore);
-    part(zmq::message_t(text), answer.binary.empty() ? zmq::send_flags::none : zmq::send_flags::sndmore);
-    if (!answer.binary.empty()) part(counted(std::move(answer.binary), unread_), zmq::send_flags::none);
+    // All parts are made before the first is sent: half a message would merge with the next one.
+    const bool two = !answer.binary.empty();
+    zmq::message_t peer(identity), body(text), binary;
+    if (two) binary = counted(std::move(answer.binary), unread_);
+    part(peer, zmq::send_flags::sndmore);
+    part(body, two ? zmq::send_flags::sndmore : zmq::send_flags::none);
+    if (two) part(binary, zmq::send_flags::none);
   } catch (const zmq::error_t& error) {
     log::debug("reply dropped: {}", error.what());
   }
@@ -155,17 +160,31 @@ bool Control::handle() {
       ++frames;
     }
     count_taken(::zmq_msg_get(frame.handle(), ZMQ_SRCFD), bytes);
-    auto request = frames == 1
-                       ? wire::decode_request(frame.to_string_view())
-                       : Result<wire::Request>(fail(ErrorCode::kBadMessage, "a request is one frame"));
-    serve(identity.to_string(), request, sender(frame));
+    serve(identity.to_string(), frames == 1 ? frame.to_string_view() : std::string_view(), sender(frame));
   }
   return true;
 }
 
-void Control::serve(const std::string& asker, const Result<wire::Request>& request,
+void Control::serve(const std::string& asker, std::string_view frame, std::optional<std::uint32_t> uid) {
+  std::int64_t id = 0;
+  try {
+    const auto request = frame.empty()
+                             ? Result<wire::Request>(fail(ErrorCode::kBadMessage, "a request is one frame"))
+                             : wire::decode_request(frame);
+    if (request) id = request->id;
+    serve(asker, id, request, uid);
+  } catch (const std::bad_alloc&) {
+    // Without a reply, the client would wait until its timeout.
+    log::error("a request failed: no memory");
+    send(asker, id,
+         {fail(ErrorCode::kNotEnoughMemory,
+               "the server has no memory left to answer: free some on its machine, or raise its limit"),
+          {}});
+  }
+}
+
+void Control::serve(const std::string& asker, std::int64_t id, const Result<wire::Request>& request,
                     std::optional<std::uint32_t> uid) {
-  const std::int64_t id = request ? request->id : 0;
   Result<json> body = json::object();
   try {
     if (!request) {
@@ -184,6 +203,8 @@ void Control::serve(const std::string& asker, const Result<wire::Request>& reque
     } else {
       body = answer(request->op, request->body, uid);
     }
+  } catch (const std::bad_alloc&) {
+    throw;
   } catch (...) {
     log::error("request `{}` failed: {}", request ? request->op.substr(0, 40) : "(malformed)", thrown());
     body = fail(ErrorCode::kInternal,

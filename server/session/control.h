@@ -38,9 +38,11 @@ class Control {
   void refuse_opens() { draining_ = true; }
 
  private:
-  /// Answers one request; an exception is answered as kInternal. `uid`: the user that sent it, if libzmq
-  /// knows it.
-  void serve(const std::string& asker, const Result<wire::Request>& request,
+  /// Answers one request; an exception is answered as kInternal, or as kNotEnoughMemory. `frame`: empty if
+  /// the message has not exactly one. `uid`: the user that sent it, if libzmq knows it.
+  void serve(const std::string& asker, std::string_view frame, std::optional<std::uint32_t> uid);
+  /// Throws std::bad_alloc.
+  void serve(const std::string& asker, std::int64_t id, const Result<wire::Request>& request,
              std::optional<std::uint32_t> uid);
   Result<nlohmann::json> answer(const std::string& op, const nlohmann::json& body,
                                 std::optional<std::uint32_t> uid);

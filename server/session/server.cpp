@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <new>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <system_error>
@@ -91,6 +92,11 @@ Result<std::unique_ptr<Server>> Server::start(const config::Config& config,
                                               const std::function<void()>& opened) {
   try {
     return build(config, opened);
+  } catch (const std::bad_alloc&) {
+    return fail(
+        ErrorCode::kNotEnoughMemory,
+        "the server cannot start: no memory is left for its own bookkeeping; free memory, or raise the "
+        "limit (the cgroup's memory.max, ulimit -v)");
   } catch (const zmq::error_t& error) {
     return fail(refused_by_system(error.what(), error.num()));
   } catch (const std::system_error& error) {

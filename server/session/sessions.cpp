@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <new>
 
 #include "clientlib/base/thrown.h"
 #include "clientlib/ring/fd_passing.h"
@@ -183,8 +184,17 @@ void Sessions::handle_hello(PendingClient& client, std::uint64_t now_ns) try {
     log::warn("attach refused: {}", done.error().message);
     refuse(client, done.error());
   }
-} catch (...) {  // other clients are unaffected
+} catch (const std::bad_alloc&) {  // other clients are unaffected
+  log::error("attach failed: no memory");
+  // Without a reply, the client would wait until its timeout.
+  refuse(client,
+         {ErrorCode::kNotEnoughMemory,
+          "the server has no memory left to attach the client: free some on its machine, or raise its "
+          "limit"});
+} catch (...) {
   log::error("attach failed: {}", thrown());
+  refuse(client, {ErrorCode::kInternal,
+                  fmt::format("the server could not attach the client: {}; see the server's log", thrown())});
 }
 
 Result<void> Sessions::attach(PendingClient& client, std::uint64_t now_ns) {
@@ -243,17 +253,29 @@ Result<void> Sessions::attach(PendingClient& client, std::uint64_t now_ns) {
   session->socket = std::move(client.socket);
   reply->session = std::move(name);
   sessions_.splice(sessions_.end(), opened);
-  const auto attachment = engine_.with(
-      *stream, [&](exec::Stream& s) { return s.lanes().attach(session->lane, std::move(*lease), now_ns); });
+  try {
+    return admit(session, *reply, std::move(*lease), now_ns);
+  } catch (...) {
+    client.socket = std::move(session->socket);  // for the reply
+    end(session, "it could not be attached", now_ns, log::Level::kWarning);
+    throw;
+  }
+}
+
+Result<void> Sessions::admit(SessionIt session, const wire::AttachReply& reply, ring::Segment lease,
+                             std::uint64_t now_ns) {
+  const auto attachment = engine_.with(session->stream, [&](exec::Stream& s) {
+    return s.lanes().attach(session->lane, std::move(lease), now_ns);
+  });
   const int fds[] = {attachment.data_fd, attachment.control_fd, attachment.lease_fd.get(),
                      session->doorbell.get()};
-  const std::string answer = "ok " + wire::to_json(*reply).dump();
+  const std::string answer = "ok " + wire::to_json(reply).dump();
   if (auto told = ring::send_packet(session->socket.get(), answer, fds); !told) {
     end(session, "it disconnected before it was attached", now_ns);
     return {};
   }
   log::info("client `{}` (pid {}) attached to stream `{}` at {}", session->client, session->pid,
-            request.stream, to_string(reply->cursor));
+            engine_.stream(session->stream).info().name, to_string(reply.cursor));
   return {};
 }
 

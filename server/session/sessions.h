@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "clientlib/ring/segment.h"
 #include "clientlib/ring/unique_fd.h"
 #include "clientlib/wire/protocol.h"
 #include "headrace/error.h"
@@ -74,6 +75,9 @@ class Sessions {
   void handle_hello(PendingClient& client, std::uint64_t now_ns);
   /// Takes a lane for it, if its packet has a valid token.
   Result<void> attach(PendingClient& client, std::uint64_t now_ns);
+  /// Gives it the lane's segments.
+  Result<void> admit(SessionIt session, const wire::AttachReply& reply, ring::Segment lease,
+                     std::uint64_t now_ns);
   static void refuse(const PendingClient& client, const Error& why);
   SessionIt end(SessionIt session, const std::string& why, std::uint64_t now_ns,
                 log::Level level = log::Level::kInfo);
