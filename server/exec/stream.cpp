@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <new>
+#include <string_view>
 #include <utility>
 
 #include "server/log/log.h"
@@ -79,7 +81,10 @@ void Stream::announce_stop(const Error& reason) const {
 }
 
 void Stream::stop_after(const char* doing, const char* error) noexcept try {
-  stop({ErrorCode::kInternal, fmt::format("{}: {}", doing, error)});
+  const bool memory = std::string_view(error) == std::bad_alloc().what();
+  stop({memory ? ErrorCode::kNotEnoughMemory : ErrorCode::kInternal,
+        fmt::format("{}: {}{}", doing, error,
+                    memory ? ": no memory is left: free some, or raise the limit" : "")});
 } catch (const std::exception&) {
   failure_.mark();  // no memory for a message: stop without one
 }

@@ -60,7 +60,7 @@ class Stream {
 
   /// Stops the stream for good; the first reason is kept.
   void stop(const Error& reason) { failure_.stop(reason); }
-  /// stop() after an exception, with the message "DOING: ERROR".
+  /// stop() after an exception, with the message "DOING: ERROR"; ERROR is thrown().
   void stop_after(const char* doing, const char* error) noexcept;
   [[nodiscard]] bool failed() const { return status_.failed(); }
   [[nodiscard]] Error failure() const { return status_.failure(); }

@@ -4,6 +4,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <new>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
@@ -204,6 +205,8 @@ Result<Meta> Meta::from_json(std::string_view text, const std::string& where) tr
                     "version of Headrace that packed it",
                     where, kFormat, kTiledFormat, format));
   return read(value);
+} catch (const std::bad_alloc&) {
+  throw;  // says nothing about the record
 } catch (const std::exception& error) {
   return fail(
       ErrorCode::kDatasetInvalid,

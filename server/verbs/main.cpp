@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <new>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -53,6 +54,9 @@ int report(const Error& error) {
 }
 
 Error error_of(const std::exception& thrown) {
+  if (dynamic_cast<const std::bad_alloc*>(&thrown) != nullptr)
+    return {ErrorCode::kNotEnoughMemory,
+            "no memory is left; free memory, or raise the limit (the cgroup's memory.max, ulimit -v)"};
   // std::system_error: of fmt::print, or a thread that cannot be created.
   const bool system = dynamic_cast<const std::system_error*>(&thrown) != nullptr;
   return {system ? ErrorCode::kEnvironment : ErrorCode::kInternal, thrown.what()};

@@ -77,8 +77,8 @@ Result<std::shared_ptr<const Source>> index(std::unique_ptr<FileColumn> column) 
 
 Result<std::shared_ptr<const Source>> open_image_folder(const std::filesystem::path& root,
                                                         const ReadPolicy& read) {
-  const int fd = ::open(root.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) {
+  ring::UniqueFd fd(::open(root.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd) {
     const int error = errno;
     const char* remedy = "check its disk";
     if (error == ENOENT) remedy = "create or mount it, or correct the source's `path`";
@@ -90,7 +90,7 @@ Result<std::shared_ptr<const Source>> open_image_folder(const std::filesystem::p
   }
   auto shown = root.string();
   while (shown.size() > 1 && shown.back() == '/') shown.pop_back();
-  return index(std::make_unique<FileColumn>(SourceField{}, shown, ring::UniqueFd(fd), read));
+  return index(std::make_unique<FileColumn>(SourceField{}, shown, std::move(fd), read));
 }
 
 described::Description<ImageFolderOptions> ImageFolderOptions::description() {
