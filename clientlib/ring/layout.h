@@ -1,13 +1,13 @@
-// Ring layout v2: the bytes in shared memory. Server and client share no other description of them than this
-// file.
+// Ring layout v2: the bytes in shared memory. This file is the only description of them that server and
+// client share.
 //
 // Three kinds of segments (memfd) per stream:
 //   data     slots, page-aligned; in each slot the fields' values and the row descriptors. Only the first
 //            allocated_bytes have memory, which grows as clients attach
 //   control  ControlHeader | FieldDesc[field_count] | SlotDesc[slot_count] | LaneBlock[lane_count];
 //            clients map it read-only
-//   lease    one per attached client: LeaseBlock; written by that client, and checked whenever the server
-//   reads it
+//   lease    one per attached client: LeaseBlock; written by that client. The server checks each value that
+//            it reads
 //
 // Invariants
 //  1. A slot's word goes FREE -> FILLING -> READY -> FREE; each FREE -> FILLING step takes a generation never
@@ -53,12 +53,12 @@ enum LaneState : std::uint32_t {
   kLaneFailed = 8,    ///< the stream failed; the control socket gives the reason
 };
 
-/// Whether a client rings the doorbell.
+/// When a client rings the doorbell (an eventfd) to wake the server.
 enum ServerIdle : std::uint32_t {
-  kServerAwake = 0,  ///< no: no worker sleeps
-  kServerRests = 1,  ///< after each ack: a worker sleeps, and no awake one will check for acks soon
-  kServerHalfAwake =
-      2,  ///< before the client sleeps: a worker sleeps, and the awake ones read the acks if they keep up
+  kServerAwake = 0,  ///< never: no worker sleeps
+  kServerRests = 1,  ///< after each ack: a worker sleeps, and no awake worker will check for acks soon
+  /// Only before the client itself sleeps: a worker sleeps, and the awake ones read the acks if they keep up.
+  kServerHalfAwake = 2,
 };
 
 struct alignas(kCacheLine) ControlHeader {

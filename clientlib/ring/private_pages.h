@@ -1,5 +1,5 @@
-// A copy-on-write mapping of a segment. A page is this process's own once the process has written to it.
-// Counts own pages, makes all pages own, or drops them.
+// A copy-on-write mapping of a segment. A page becomes private to this process when the process writes to it;
+// comments call such a page an own page. Counts own pages, turns all pages into own pages, or drops them.
 //
 // This relies on three properties of Linux. Pages of a private mapping stay equal to the file's until they
 // are written to (POSIX leaves this open). /proc/self/pagemap shows which pages were written to. The first
@@ -24,17 +24,18 @@ class PrivatePages {
   /// is for this process only: a forked child must open its own.
   static std::optional<PrivatePages> open();
 
-  /// The number of page faults of this process's threads so far; nullopt if the system does not give it.
-  /// While the number stays the same, no thread has made a page own, by a write, a read() into it, mlockall()
-  /// or otherwise. It does not show writes by another process (process_vm_writev), nor by a device that
-  /// handles its own faults. Cost: with one thread a fifth of count() for 60 pages; with 130 threads the same
-  /// as that.
+  /// The number of page faults of this process so far; nullopt if the system does not report it. While it
+  /// stays the same, no thread has created an own page (by a write, a read() into the page, mlockall() or
+  /// otherwise). Writes by another process (process_vm_writev), or by a device that handles its own faults,
+  /// do not count. Cost: in a process with one thread, a fifth of count() for 60 pages; with 130 threads, as
+  /// much as count().
   static std::optional<std::uint64_t> faults();
 
   /// The number of own pages in `range` (page-aligned); all of them if that is unknown.
   [[nodiscard]] std::size_t count(std::span<const std::byte> range) const;
 
-  /// Makes every page of `range` own. Contents do not change, even while other threads read and write there.
+  /// Turns every page of `range` into an own page. The contents stay the same, even while other threads read
+  /// and write there.
   static void own_all(std::span<std::byte> range);
 
   /// Drops the own pages of `range`, which then shows the file's bytes again: those of `fd` at `offset`.

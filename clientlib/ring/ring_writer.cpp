@@ -321,16 +321,16 @@ Result<void> RingWriter::take_acks(std::uint32_t index, std::vector<TakenAck>& o
   return {};
 }
 
-std::optional<RingWriter::ClientWord> RingWriter::client_word(std::uint32_t index) const {
+std::optional<RingWriter::ClientReport> RingWriter::client_report(std::uint32_t index) const {
   if (!attached(index)) return std::nullopt;
   const LeaseBlock& said = lanes_[index].block();
   constexpr auto kRelaxed = std::memory_order_relaxed;
-  return ClientWord{.heartbeat_ns = said.heartbeat_ns.load(kRelaxed),
-                    .wait_ns = said.wait_ns.load(kRelaxed),
-                    .private_copies = said.private_copies.load(kRelaxed),
-                    .staged_copies = said.staged_copies.load(kRelaxed),
-                    .waiting = said.waiting.load(kRelaxed) != 0,
-                    .consumed = committed(said)};
+  return ClientReport{.heartbeat_ns = said.heartbeat_ns.load(kRelaxed),
+                      .wait_ns = said.wait_ns.load(kRelaxed),
+                      .private_copies = said.private_copies.load(kRelaxed),
+                      .staged_copies = said.staged_copies.load(kRelaxed),
+                      .waiting = said.waiting.load(kRelaxed) != 0,
+                      .consumed = committed(said)};
 }
 
 bool RingWriter::client_waits(std::uint32_t index) const {

@@ -3,8 +3,8 @@
 // accessors under its mutex.
 //
 // Thread safety: `allocate`: one thread at a time, without the publisher's mutex. `loan`, `publish`,
-// `abandon`, `release`, `grant`, `attach`, `detach`, `has_acks`, `take_acks`, `client_word`: one thread at a
-// time (the publisher's mutex). Writing the payload of a LoanedSlot: any number of threads, which must then
+// `abandon`, `release`, `grant`, `attach`, `detach`, `has_acks`, `take_acks`, `client_report`: one thread at
+// a time (the publisher's mutex). Writing the payload of a LoanedSlot: any number of threads, which must then
 // synchronize with the publishing thread.
 #pragma once
 
@@ -134,14 +134,15 @@ class RingWriter {
   /// jumped by more than kGrantRing, or a slot is out of range): the caller must drop that client. The ledger
   /// checks whether (slot, generation) was really leased to this lane.
   Result<void> take_acks(std::uint32_t lane, std::vector<TakenAck>& out);
-  /// Copies of what the client wrote, for metrics and to tell a hung client from a dead one.
-  struct ClientWord {
+  /// What the client wrote into its lease segment, for metrics and to tell a hung client from a dead one. The
+  /// values are not checked.
+  struct ClientReport {
     std::uint64_t heartbeat_ns, wait_ns, private_copies, staged_copies;
     bool waiting;                    ///< it sleeps until the next grant
     std::optional<Cursor> consumed;  ///< its last commit, unchecked; nullopt: none yet
   };
-  [[nodiscard]] std::optional<ClientWord> client_word(std::uint32_t lane) const;
-  /// ClientWord::waiting; false for a lane without a client.
+  [[nodiscard]] std::optional<ClientReport> client_report(std::uint32_t lane) const;
+  /// ClientReport::waiting; false for a lane without a client.
   [[nodiscard]] bool client_waits(std::uint32_t lane) const;
 
   void beat();  ///< stores the heartbeat; any thread

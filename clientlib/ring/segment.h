@@ -29,7 +29,7 @@ struct MemoryHeadroom {
   std::string limited_by;  ///< e.g. "cgroup memory.max"
 };
 /// `root`: a prefix for /proc and the cgroup mount points (for tests). `freed`: bytes that another process
-/// uses now and will have freed by then; no limit is exceeded because of them.
+/// uses now and will free before this one allocates. They count as available, but no limit is raised by them.
 MemoryHeadroom memory_headroom(const std::string& root = "", std::uint64_t freed = 0);
 /// The same for memory that is mapped already: without RLIMIT_AS.
 MemoryHeadroom mapped_headroom(const std::string& root = "");

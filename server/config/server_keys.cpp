@@ -87,35 +87,36 @@ Description<MetricsConfig> MetricsConfig::description() {
 
 Description<ServerConfig> ServerConfig::description() {
   using Self = ServerConfig;
-  return {"",
-          "",
-          {without_default(key("directory", &Self::directory, path(),
-                               "Directory of the sockets. Default: $XDG_RUNTIME_DIR/headrace, or "
-                               "/tmp/headrace-<uid>.")),
-           without_default(key("allow", &Self::allow, object(allowed_users()))),
-           key("threads", &Self::threads, thread_count(),
-               "Worker threads. auto: the smaller of the cgroup's CPU quota and the number of CPUs in the "
-               "affinity mask."),
-           key("numa", &Self::numa, word<Numa>({{"auto", Numa::kAuto}, {"off", Numa::kOff}}),
-               "auto: with several NUMA nodes, each worker stays on one node, and shared memory is "
-               "interleaved over these nodes; off: the kernel decides."),
-           key("seccomp", &Self::seccomp, word<Seccomp>({{"auto", Seccomp::kAuto}, {"off", Seccomp::kOff}}),
-               "auto: system calls that a server never makes are refused, and the log names them; off: all "
-               "are allowed."),
-           without_default(
-               key("metrics", &Self::metrics, metrics_or_off(),
-                   "Where the status page, /metrics, /healthz and /readyz are served; off: nowhere.")),
-           key("evict_after", &Self::evict_after, eviction(),
-               "A client without a heartbeat for this long is fenced: it is granted no more batches."),
-           key("group_grace", &Self::group_grace, duration(),
-               "How long a group is remembered after its last rank detached."),
-           key("drain_timeout", &Self::drain_timeout, duration(),
-               "How long the server waits for leases to be released after SIGTERM. With the default, the "
-               "server exits within 5 s."),
-           key("log_level", &Self::log_level, word(words_of(log::Level()))),
-           key("log_format", &Self::log_format,
-               word<log::Format>({{"text", log::Format::kText}, {"json", log::Format::kJson}}),
-               "json: each line is an object with time, level and message.")}};
+  return {
+      "",
+      "",
+      {without_default(key("directory", &Self::directory, path(),
+                           "Directory of the sockets. Default: $XDG_RUNTIME_DIR/headrace, or "
+                           "/tmp/headrace-<uid>.")),
+       without_default(key("allow", &Self::allow, object(allowed_users()))),
+       key("threads", &Self::threads, thread_count(),
+           "Worker threads. auto: the smaller of the cgroup's CPU quota and the number of CPUs in the "
+           "affinity mask."),
+       key("numa", &Self::numa, word<Numa>({{"auto", Numa::kAuto}, {"off", Numa::kOff}}),
+           "auto: with several NUMA nodes, each worker stays on one node, and shared memory is "
+           "interleaved over these nodes; off: the kernel decides."),
+       key("seccomp", &Self::seccomp, word<Seccomp>({{"auto", Seccomp::kAuto}, {"off", Seccomp::kOff}}),
+           "auto: refuse system calls that a server never makes, and log their names; if the kernel has no "
+           "seccomp, log a warning and run without. off: allow all system calls."),
+       without_default(
+           key("metrics", &Self::metrics, metrics_or_off(),
+               "Where the status page, /metrics, /healthz and /readyz are served; off: nowhere.")),
+       key("evict_after", &Self::evict_after, eviction(),
+           "A client without a heartbeat for this long is fenced: it is granted no more batches."),
+       key("group_grace", &Self::group_grace, duration(),
+           "How long a group is remembered after its last rank detached."),
+       key("drain_timeout", &Self::drain_timeout, duration(),
+           "How long the server waits for leases to be released after SIGTERM. With the default, the "
+           "server exits within 5 s."),
+       key("log_level", &Self::log_level, word(words_of(log::Level()))),
+       key("log_format", &Self::log_format,
+           word<log::Format>({{"text", log::Format::kText}, {"json", log::Format::kJson}}),
+           "json: each line is an object with time, level and message.")}};
 }
 
 ServerConfig read_server(const Json& value, const Reading& reading, const Environment& environment) {

@@ -53,8 +53,9 @@ Description<RingConfig> RingConfig::description() {
        key("max_clients", &Self::max_clients, integer<std::uint32_t>(1, 64),
            "Clients that may be attached at once."),
        key("data_access", &Self::data_access, word(words_of(Access())),
-           "read_only: no client can change the ring, and so what others read. read_write: clients may make "
-           "their mapping writable, which some GPU drivers need to pin it (the loader says so).")}};
+           "read_only: no client can change the batches that others read. read_write: clients can map the "
+           "ring "
+           "writable, which some GPUs need to pin it; the loader warns if it cannot pin the ring.")}};
 }
 
 Description<SharingConfig> SharingConfig::description() {

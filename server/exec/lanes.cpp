@@ -235,7 +235,7 @@ bool Lanes::free_slots() {
 bool Lanes::has_asked(std::uint32_t index) const {
   // A feed's batches are built once, and none before its clients are attached: so they need not ask.
   if (lanes_[index].sink || supply_.builds_once()) return true;
-  const auto word = ring_.client_word(index);
+  const auto word = ring_.client_report(index);
   return word && (word->waiting || word->wait_ns > 0);
 }
 
@@ -337,7 +337,7 @@ std::vector<std::uint32_t> Lanes::fence_stuck(std::uint64_t now_ns, std::uint64_
   for (std::uint32_t index = 0; index < lanes_.size(); ++index) {
     Lane& lane = lanes_[index];
     if (!lane.attached || lane.sink || lane.fenced) continue;
-    const auto word = ring_.client_word(index);
+    const auto word = ring_.client_report(index);
     if (word && word->heartbeat_ns != lane.last_beat_value) {
       lane.last_beat_value = word->heartbeat_ns;
       lane.last_beat_ns = now_ns;

@@ -271,7 +271,7 @@ Result<std::uint32_t> Lanes::open_sink() {
 
 Cursor Lanes::consumed_by(std::uint32_t index) const {
   const Lane& lane = lanes_[index];
-  const auto word = ring_.client_word(index);
+  const auto word = ring_.client_report(index);
   if (!word || !word->consumed || word->consumed->origin > info_.samples) return lane.consumed;
   const sampler::EpochPlan& plan = *lane.group->plan;
   const Cursor said = publish::normalized(plan, *word->consumed);

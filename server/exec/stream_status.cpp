@@ -71,7 +71,7 @@ std::vector<ClientStatus> StreamStatus::clients() const {
                        .group = clients_[lane]->group,
                        .rank = clients_[lane]->rank,
                        .lane = lanes_[lane].load(),
-                       .word = ring_.client_word(lane)});
+                       .report = ring_.client_report(lane)});
     }
   }
   publish::Position foremost;

@@ -68,7 +68,7 @@ struct ClientStatus {
   /// not known.
   std::optional<double> lag_seconds;
   LaneFigures lane;
-  std::optional<ring::RingWriter::ClientWord> word;  ///< nullopt: a lane without a client
+  std::optional<ring::RingWriter::ClientReport> report;  ///< nullopt: a lane without a client
 };
 
 class StreamStatus {

@@ -35,13 +35,14 @@ void set_admitted(AllowedUsers allowed);
 /// The process at the other end of an accepted connection. kPermissionDenied: it is not admitted.
 Result<Peer> admitted_peer(int socket);
 
-/// Subtracts a received message of `bytes`, including ZMTP's framing, from the unprocessed bytes of
-/// connection `fd`. If its sender has closed, `fd` may be another connection, which may then send that much
-/// more: the total limit still holds, because the bytes also count as the closed connection's.
+/// Subtracts a received message of `bytes`, with ZMTP's framing, from the unprocessed bytes of connection
+/// `fd`. If the sender has disconnected, a new connection may have the number `fd`, and can then send that
+/// many bytes too many. The limit for all connections holds: it counts bytes of closed connections until
+/// release_closed().
 void count_taken(int fd, std::size_t bytes);
 
-/// Unprocessed bytes of closed connections. A caller that then finds the control socket empty releases that
-/// many: every complete message among them has been received.
+/// The unprocessed bytes of closed connections. Call it, receive until the control socket is empty, then pass
+/// the number to release_closed(): by then every complete message among these bytes has been received.
 std::int64_t closed_ahead();
 void release_closed(std::int64_t bytes);
 

@@ -1,6 +1,6 @@
 // Lets one process have rows of this server's streams made elsewhere, through the socket
-// <directory>/bridge.sock. Rows are a pure function of their position, so whatever that process does, or does
-// not do, costs time only: it ends, and workers make its orders; it makes wrong rows, and they are refused.
+// <directory>/bridge.sock. Rows are a pure function of their position, so that process can cost only time. If
+// it ends, workers make the rows that it was to make. If its rows are wrong, they are refused.
 //
 // Protocol: SOCK_SEQPACKET, one JSON object per packet. One bridge at a time, of this user or root.
 //   bridge: {"bridge": 1, "most": n}        orders that may be open at once
@@ -40,7 +40,8 @@ namespace headrace::server::session {
 
 class Bridge {
  public:
-  /// Binds the socket and waits for a bridge. `engine` must outlive it. kEnvironment.
+  /// Binds the socket and starts the thread that waits for a bridge. `engine` must outlive this object.
+  /// kEnvironment: no socket or no descriptor.
   static Result<std::unique_ptr<Bridge>> start(const std::filesystem::path& directory, exec::Engine& engine,
                                                std::shared_ptr<BridgeOrders> orders);
   ~Bridge();  ///< disconnects and joins, without delay

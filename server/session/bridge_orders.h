@@ -21,7 +21,8 @@
 
 namespace headrace::server::session {
 
-/// How long orders take, and when one is late: as TCP recognizes lost packets (RFC 6298).
+/// How long orders take, and after which time one is late: computed like TCP's retransmission timeout (RFC
+/// 6298).
 class OrderTimes {
  public:
   void answered(std::uint64_t took_ns);
@@ -30,7 +31,7 @@ class OrderTimes {
 
  private:
   std::uint64_t mean_ns_ = 0, deviation_ns_ = 0;  ///< 0: no answer yet
-  unsigned backoff_ = 0;                          ///< late orders since the last answer
+  unsigned backoff_ = 0;                          ///< late orders since the last answer, at most 6
 };
 
 class BridgeOrders : public std::enable_shared_from_this<BridgeOrders> {
@@ -66,7 +67,7 @@ class BridgeOrders : public std::enable_shared_from_this<BridgeOrders> {
     std::map<std::string, Node> nodes;
   };
 
-  /// The places at which one stream's Filler gives its orders.
+  /// The interface through which the Filler of `stream` orders batches.
   [[nodiscard]] std::unique_ptr<exec::RemoteOrders> of_stream(std::size_t stream);
 
   // --- the bridge's thread
@@ -113,7 +114,8 @@ class BridgeOrders : public std::enable_shared_from_this<BridgeOrders> {
   OrderTimes times_;
   Figures figures_;
   std::uint32_t most_ = 0;
-  std::uint32_t window_ = 0;  ///< of those, how many may be open: halved by late orders, grown by answers
+  std::uint32_t window_ =
+      0;  ///< orders that may be open now, within most_: late ones halve it, answers raise it
   std::uint64_t next_id_ = 1;
 };
 

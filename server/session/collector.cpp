@@ -168,9 +168,10 @@ std::vector<MetricFamily> Collector::Collect() const {
           "Time that a stream's ring was full, so that the server waited for clients.",
           [](const auto& s) { return static_cast<double>(s.blocked_ns) * kNs; });
   by_client("headrace_client_wait_seconds_total", "Time that a client waited in next() for batches.",
-            MetricType::Counter, [](const auto& c) { return static_cast<double>(words(c).wait_ns) * kNs; });
+            MetricType::Counter,
+            [](const auto& c) { return static_cast<double>(report_of(c).wait_ns) * kNs; });
   by_client("headrace_client_waiting", "1 while the client waits in next() for a batch, otherwise 0.",
-            MetricType::Gauge, [](const auto& c) { return words(c).waiting && c.lane.fenced == 0; });
+            MetricType::Gauge, [](const auto& c) { return report_of(c).waiting && c.lane.fenced == 0; });
   by_client("headrace_client_lag_batches", "Batches behind the foremost client of the stream.",
             MetricType::Gauge, [](const auto& c) { return c.lag; });
   {
@@ -190,10 +191,10 @@ std::vector<MetricFamily> Collector::Collect() const {
             [](const auto& c) { return c.lane.leases; });
   by_client("headrace_client_private_copies_total",
             "Batches copied because the client's views held all leases.", MetricType::Counter,
-            [](const auto& c) { return words(c).private_copies; });
+            [](const auto& c) { return report_of(c).private_copies; });
   by_client("headrace_client_staged_copies_total",
             "Batches copied to a device through a staging buffer, because the ring could not be pinned.",
-            MetricType::Counter, [](const auto& c) { return words(c).staged_copies; });
+            MetricType::Counter, [](const auto& c) { return report_of(c).staged_copies; });
   const auto by_sharing = [&](const char* name, const char* help, auto value) {
     MetricFamily& family = families.open(name, help, MetricType::Counter);
     for (const auto& sharing : sharing_)

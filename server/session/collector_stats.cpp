@@ -75,10 +75,10 @@ nlohmann::json Collector::stats() const {
                          {"fenced", c.lane.fenced != 0},
                          {"waits_for_one_behind", c.lane.waits != 0},
                          {"called_next", c.lane.asked != 0},
-                         {"waiting", words(c).waiting},
-                         {"wait_seconds", static_cast<double>(words(c).wait_ns) * 1e-9},
-                         {"private_copies", words(c).private_copies},
-                         {"staged_copies", words(c).staged_copies},
+                         {"waiting", report_of(c).waiting},
+                         {"wait_seconds", static_cast<double>(report_of(c).wait_ns) * 1e-9},
+                         {"private_copies", report_of(c).private_copies},
+                         {"staged_copies", report_of(c).staged_copies},
                          {"next", {{"epoch", c.lane.next.epoch}, {"batch", c.lane.next.batch}}}});
     nlohmann::json errors = nlohmann::json::object();
     for (std::size_t r = 1; r < metrics::kReasons; ++r)

@@ -32,8 +32,8 @@ namespace headrace::server::session {
 
 class Feeder {
  public:
-  /// Allocates the feed's memory, binds the socket, and waits for the feeder of `stream`. kNotEnoughMemory,
-  /// kEnvironment.
+  /// Allocates the feed's memory, binds the socket, and starts the thread that waits for the feeder of
+  /// `stream`. kNotEnoughMemory: for the feed. kEnvironment: no socket or no descriptor.
   static Result<std::unique_ptr<Feeder>> start(std::shared_ptr<source::Feed> feed,
                                                const std::filesystem::path& directory, exec::Engine& engine,
                                                std::size_t stream);

@@ -41,8 +41,8 @@ class Server {
   ~Server();
 
   /// Serves until a signal of stop_signals() (which the caller must have blocked in all threads), a `drain`
-  /// request, or the end of `parent_fd`. Then it drains: no new grants, a wait for leases of at most
-  /// drain_timeout. Tells `manager`, if there is one, that it is alive and when it drains.
+  /// request, or end of file on `parent_fd`. Then it drains: it grants no more batches, and waits at most
+  /// drain_timeout for leases to be released. Tells `manager`, if any, that it is alive, and when it drains.
   void run(int parent_fd = -1, ServiceManager* manager = nullptr);
   /// Makes run() drain and return. Any thread may call it.
   void ask_to_stop();

@@ -158,7 +158,7 @@ SharingWatch::Figures sharing_figures(const exec::Engine& engine, const assembly
     out.decoded += engine.totals(i).decoded();
     out.ahead += std::uint64_t{stream.sharing().prefetch} * stream.info().batch_size;
     for (const exec::ClientStatus& client : stream.status().clients()) {
-      if (!client.word) continue;  // internal
+      if (!client.report) continue;  // internal
       // Ranks of a group have no rows in common: they are one job.
       const std::string& job = stream.info().delivery == Delivery::kShard ? client.group : client.client;
       out.jobs.push_back({.name = group.streams.size() == 1 ? job : fmt::format("{}/{}", name, job),

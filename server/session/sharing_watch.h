@@ -40,9 +40,9 @@ class SharingWatch {
   /// The streams of an assembly::SharingGroup. `broadcast`: there is one, and its clients get every batch.
   SharingWatch(const std::vector<std::string>& streams, bool broadcast);
 
-  /// Every 30 s, compares the figures with the previous ones. Returns a warning if the same jobs stayed
-  /// attached, at least two are active, and of what the others received more than half was decoded beyond
-  /// what the busiest job received. Warns again only after an interval without the problem.
+  /// Compares the figures with those of 30 s ago. Returns a warning if the same jobs stayed attached, at
+  /// least two are active, and Interval::again exceeds half of what all but the busiest job received. Warns
+  /// again only after an interval without the problem.
   std::optional<std::string> check(std::uint64_t now_ns, const Figures& figures);
 
   /// Samples of an interval of 30 s in which the same jobs, at least one, were attached.
@@ -59,9 +59,9 @@ class SharingWatch {
     std::uint64_t decoded = 0, again = 0;
   };
   [[nodiscard]] Total total() const;  ///< the sum of all complete intervals
-  /// How many seconds ago the foremost job needed `row` next, to a check's accuracy. The last 2,400 checks at
-  /// which it had moved are remembered: for an earlier row, the age of the first of these. nullopt: not
-  /// known, because the job began later, or was not foremost then.
+  /// How many seconds ago the foremost job needed `row` next, rounded to a check. The last 2,400 checks at
+  /// which that job had moved are kept; for an earlier row, returns the age of the oldest one. nullopt:
+  /// unknown, because the job began later or was not the foremost one then.
   [[nodiscard]] std::optional<double> seconds_since(std::uint64_t now_ns, std::uint64_t row) const;
 
  private:

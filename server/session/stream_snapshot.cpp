@@ -66,8 +66,8 @@ std::optional<std::uint64_t> decoded_cache_bytes(const exec::SampleMaker& maker,
   return static_cast<std::uint64_t>(*each * static_cast<double>(std::min(maker.source().size(), distinct)));
 }
 
-ring::RingWriter::ClientWord words(const exec::ClientStatus& client) {
-  return client.word.value_or(ring::RingWriter::ClientWord{});
+ring::RingWriter::ClientReport report_of(const exec::ClientStatus& client) {
+  return client.report.value_or(ring::RingWriter::ClientReport{});
 }
 
 double progress(const StreamSnapshot& stream) {

@@ -41,7 +41,7 @@ std::optional<std::uint64_t> decoded_cache_bytes(const exec::SampleMaker& maker,
                                                  const metrics::StreamTotals& totals);
 
 /// The counters in the client's lease segment; zeros for a lane without a client.
-ring::RingWriter::ClientWord words(const exec::ClientStatus& client);
+ring::RingWriter::ClientReport report_of(const exec::ClientStatus& client);
 /// The fraction of its epoch that the foremost client has read, from 0 to 1.
 double progress(const StreamSnapshot& stream);
 

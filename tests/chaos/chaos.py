@@ -51,9 +51,9 @@ PLANS = [
 
 
 class Run:
-    def __init__(self, seed: int, seconds: float, out: Path, cpp: Path, spare_server: bool) -> None:
+    def __init__(self, seed: int, seconds: float, out: Path, cpp: Path, keep_server: bool) -> None:
         self.outcome = Outcome(seed, seconds)
-        self.seed, self.seconds, self.out, self.cpp, self.spare_server = seed, seconds, out, cpp, spare_server
+        self.seed, self.seconds, self.out, self.cpp, self.keep_server = seed, seconds, out, cpp, keep_server
         self.then = leftovers.before()
         if out.exists() and any(out.iterdir()) and not (out / "events.csv").exists():
             sys.exit(f"chaos: {out} has other files than a chaos run's; name a new folder")
@@ -68,7 +68,7 @@ class Run:
     @contextlib.contextmanager
     def room(self) -> Iterator[Target]:
         """Everything that runs or was mounted ends with it."""
-        weights = faults.OTHERS | ({} if self.spare_server else faults.SERVER)
+        weights = faults.OTHERS | ({} if self.keep_server else faults.SERVER)
         name, _, value = self.mark.partition("=")
         env = {name: value, "TMPDIR": str(self.work / "tmp"), "XDG_CACHE_HOME": str(self.work / "cache/xdg"), "PYTHONDONTWRITEBYTECODE": "1"}
         with contextlib.ExitStack() as stack:
@@ -191,7 +191,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=1.0, help="how long faults are injected (default: 1)")
     parser.add_argument("--seed", type=int, help="chooses the faults and the data (default: random)")
-    parser.add_argument("--spare-server", action="store_true", help="never end the server: its memory over time shows whether it grows")
+    parser.add_argument("--keep-server", action="store_true", help="never end the server: its memory over time shows whether it grows")
     parser.add_argument("--cpp", type=Path, default=ROOT / "build/release/tests/chaos_consumer", help="the C++ consumer")
     parser.add_argument("--out", type=Path, default=ROOT / "build/chaos", help="emptied first")
     given = parser.parse_args()
@@ -202,8 +202,8 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     signal.signal(signal.SIGINT, lambda *_: stop.set())
     begun = time.monotonic()
-    outcome = Run(seed, given.minutes * 60, given.out.resolve(), given.cpp.resolve(), given.spare_server).run(stop)
-    spared = " --spare-server" if given.spare_server else ""
+    outcome = Run(seed, given.minutes * 60, given.out.resolve(), given.cpp.resolve(), given.keep_server).run(stop)
+    spared = " --keep-server" if given.keep_server else ""
     shown = text(outcome, f"./run chaos --minutes {given.minutes:g} --seed {seed}{spared}")
     (given.out / "report.md").write_text(shown + "\n")
     print(shown)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Plots the server's memory, descriptors and threads during a chaos run (needs matplotlib).
 
-  ./run chaos --minutes 30 --spare-server
+  ./run chaos --minutes 30 --keep-server
   tests/chaos/plot.py build/chaos soak.svg
 """
 

@@ -20,7 +20,7 @@ MEANINGS = {
     "stop_client": "SIGSTOP of a client, up to 3 s",
     "resize": "restart of a job at another world size",
     "attach_storm": "three threads attach and detach without a pause, 1 to 2 s",
-    "hostile_bytes": "random bytes and half messages to both sockets, 1 to 2 s",
+    "hostile_bytes": "random bytes and truncated messages to the control and attach sockets, 1 to 2 s",
     "log_unread": "nobody reads the server's log pipe, 1 to 5 s",
     "web_down": "the web server resets connections, up to 2 s",
     "disk_full": "the disk of caches is full, 1 to 3 s",

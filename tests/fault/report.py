@@ -24,17 +24,16 @@ ROWS = Path(__file__).with_name("rows.yaml")
 
 HEAD = """# Faults and bad input
 
-This page lists what can go wrong, what Headrace must then do, the tests that make it happen, and how each of them last ended.
-Read it to know what is tested, or before you change how a fault is handled. [`rows.yaml`](rows.yaml) is the list; to make this
-page again:
+This page lists what can go wrong, what Headrace must do then, the tests of each case, and their last results. Read it to see what is
+tested, and before you change how a fault is handled. The list is [`rows.yaml`](rows.yaml). To generate this page:
 
 ```sh
 ./run test                                             # or all, or some of its parts
 python tests/fault/report.py build/logs/junit/*.xml
 ```
 
-A test is `file::function`, below `tests/`, or `Suite.Name` in C++; `*` stands for all of a file or suite. Some tests are short
-unless `HEADRACE_STRESS=1`, as in `./run test long`.
+A test is `file::function` below `tests/`, or `Suite.Name` for C++. `*` means all tests of a file or suite. Some tests run only a short
+version by default; `./run test long` sets `HEADRACE_STRESS=1` and runs the full one.
 """
 
 

@@ -75,10 +75,10 @@ void print(const Tally& tally, std::uint64_t seeds, double seconds) {
   line("epochs completed", tally.epochs);
   line("restarts of jobs and ranks", tally.restarts);
   line("of them at another world size", tally.resized);
-  line("refused calls of open()", tally.refused);
+  line("opens that were refused", tally.refused);
   line("seeks", tally.seeks);
   line("views checked again", tally.views);
-  line("checks that no client starves", tally.settled);
+  line("checks for starving clients", tally.settled);
 }
 
 class Simulation : public ::testing::Test {

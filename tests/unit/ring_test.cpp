@@ -288,16 +288,16 @@ TEST(Ring, SurvivesTheWrapOfItsCounters) {
 TEST(Ring, ShowsTheClientsStatementsToTheServer) {
   auto ring = make_ring(1, 2);
   auto reader = attach(*ring, 1);
-  EXPECT_FALSE(ring->client_word(0).has_value());
+  EXPECT_FALSE(ring->client_report(0).has_value());
   reader->lease().wait_ns.store(12);
-  const auto word = ring->client_word(1);
+  const auto word = ring->client_report(1);
   ASSERT_TRUE(word.has_value());
   EXPECT_EQ(word->wait_ns, 12U);
   EXPECT_EQ(word->consumed, std::nullopt) << "nothing was committed yet, which is not (0, 0, 0)";
   reader->commit({0, 0, 0});
-  EXPECT_EQ(ring->client_word(1)->consumed, (Cursor{0, 0, 0}));
+  EXPECT_EQ(ring->client_report(1)->consumed, (Cursor{0, 0, 0}));
   reader->commit({3, 10, 7});
-  EXPECT_EQ(ring->client_word(1)->consumed, (Cursor{3, 10, 7}));
+  EXPECT_EQ(ring->client_report(1)->consumed, (Cursor{3, 10, 7}));
 }
 
 TEST(Ring, KeepsTheLastCommitOfAClientThatWasKilledInTheMiddleOfTheNext) {
@@ -306,7 +306,7 @@ TEST(Ring, KeepsTheLastCommitOfAClientThatWasKilledInTheMiddleOfTheNext) {
   reader->commit({0, 0, 8});
   // The next commit was interrupted: its entry is half written, its count is not.
   reader->lease().consumed[0].epoch.store(1);
-  EXPECT_EQ(ring->client_word(0)->consumed, (Cursor{0, 0, 8}));
+  EXPECT_EQ(ring->client_report(0)->consumed, (Cursor{0, 0, 8}));
 }
 
 TEST(Ring, ReadsOnlyWholeCommitsWhileTheClientCommits) {
@@ -317,7 +317,7 @@ TEST(Ring, ReadsOnlyWholeCommitsWhileTheClientCommits) {
   });
   std::uint64_t last = 0;
   while (last < 100'000) {
-    const auto seen = ring->client_word(0)->consumed;
+    const auto seen = ring->client_report(0)->consumed;
     if (!seen) continue;
     ASSERT_EQ(seen->epoch, seen->batch);
     ASSERT_EQ(seen->epoch, seen->origin);

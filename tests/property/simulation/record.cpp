@@ -49,11 +49,11 @@ std::string_view name_of(Fault fault) {
     case Fault::kOrderLost:
       return "remote batch lost";
     case Fault::kOrderLate:
-      return "remote batch after it was taken back";
+      return "remote batch arrived after its order was taken back";
     case Fault::kOrderTwice:
-      return "remote batch twice";
+      return "remote batch arrived twice";
     case Fault::kOrderWrong:
-      return "remote batch of other samples";
+      return "remote batch had other samples";
     case Fault::kOrderCut:
       return "remote maker ended before its rows were read";
     case Fault::kCount:
