@@ -77,18 +77,18 @@ class RingReader {
   /// again. Returns the number of pages that had been written to.
   // NOLINTNEXTLINE(modernize-use-nodiscard): called for its effect; few callers need the number
   std::size_t drop_private_pages(std::uint32_t slot) const;
-  /// Drops private pages that a slot has although the loop has not written to it. mlockall() makes such pages,
-  /// of whole mappings, so only the slot's first and last page are checked. Call it before the slot is read,
-  /// on the thread of `next`. Returns PrivatePages::faults() from before the check; nullopt without private
-  /// pages.
+  /// Drops private pages that a slot has although the loop has not written to it. mlockall() makes such
+  /// pages, of whole mappings, so only the slot's first and last page are checked. Call it before the slot is
+  /// read, on the thread of `next`. Returns PrivatePages::faults() from before the check; nullopt without
+  /// private pages.
   std::optional<std::uint64_t> freshen(std::uint32_t slot);
   /// The part of the data mapping that has memory, for pinning (cudaHostRegister): it contains every slot
   /// that was granted so far, and may grow with each further grant.
   [[nodiscard]] std::span<std::byte> data() const;
-  /// For a server that is gone: gives back its ring's memory, which is freed once no process maps it and which
-  /// a new server may need. Replaces the mapping by private memory that contains the viewed slots. Views stay
-  /// valid, at the same addresses; what other threads write to them during the call may be lost. Does nothing
-  /// after data() was called, because the mapping may be pinned.
+  /// For a server that is gone: gives back its ring's memory, which is freed once no process maps it and
+  /// which a new server may need. Replaces the mapping by private memory that contains the viewed slots.
+  /// Views stay valid, at the same addresses; what other threads write to them during the call may be lost.
+  /// Does nothing after data() was called, because the mapping may be pinned.
   void keep_viewed_only();
   /// Whether mprotect could make the read-only mapping writable: not in the server's read-only mode, and not
   /// with Slots::kPrivate.
