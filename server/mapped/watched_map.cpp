@@ -77,7 +77,8 @@ void make_substitute() {
 /// treats mmap(2) as a write to bytes that other threads read.
 bool replace(std::uintptr_t begin, std::uintptr_t end, int file) {
   const int flags = MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE | (file < 0 ? MAP_ANONYMOUS : 0);
-  return ::syscall(SYS_mmap, begin, end - begin, PROT_READ, flags, file, 0) != -1;
+  constexpr long kOffset = 0;  // an int would leave the upper half of the argument undefined
+  return ::syscall(SYS_mmap, begin, end - begin, PROT_READ, flags, file, kOffset) != -1;
 }
 
 void pass_on(int signal, siginfo_t* info, void* context) {
