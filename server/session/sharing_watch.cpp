@@ -88,7 +88,8 @@ std::optional<std::string> SharingWatch::check(std::uint64_t now_ns, const Figur
   std::optional<std::string> warning;
   warned_ = warned_ && same_jobs;
   if (over) {
-    Interval& interval = interval_.emplace();
+    interval_ = Interval();  // not emplace(), which clang does not find for a nested type with initializers
+    Interval& interval = *interval_;
     interval.end_ns = now_ns;
     std::uint64_t most = 0;
     for (const auto& [name, count] : granted) {
