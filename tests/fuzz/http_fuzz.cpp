@@ -55,9 +55,9 @@ class Answering {
                 ::listen(listener_.get(), 16) == 0 &&
                 ::getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&address), &size) == 0,
             "a server listens");
-    url_ = "http://127.0.0.1:" + std::to_string(::ntohs(address.sin_port)) + "/a/b.tar";
+    endpoint_ = "http://127.0.0.1:" + std::to_string(::ntohs(address.sin_port));
   }
-  [[nodiscard]] const std::string& url() const { return url_; }
+  [[nodiscard]] const std::string& endpoint() const { return endpoint_; }
   /// Until a stop; a reply ends with its connection.
   void run(std::string_view reply, const std::atomic<bool>& stop) const {
     while (!stop) {
@@ -79,7 +79,7 @@ class Answering {
 
  private:
   const UniqueFd listener_{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
-  std::string url_;
+  std::string endpoint_;
 };
 
 /// Whether a redirect in it could lead to another host.
@@ -94,21 +94,28 @@ bool leads_away(std::string_view reply) {
 void read_reply(std::string_view reply) {
   if (leads_away(reply)) return;
   static const Answering server;
-  static const auto remote =
-      Remote::make({.s3 = {.anonymous = true}, .attempts = 1, .backoff = std::chrono::milliseconds(1)})
-          .value();
+  static const auto remote = Remote::make({.s3 = {.endpoint = server.endpoint(), .anonymous = true},
+                                           .attempts = 2,
+                                           .backoff = std::chrono::milliseconds(1)})
+                                 .value();
   std::atomic<bool> stop{false};
   std::thread thread([&] { server.run(reply, stop); });
-  std::vector<std::uint8_t> out;
-  const auto fetched = remote->fetch(server.url(), 1 << 16, out);
-  if (fetched)
-    require(fetched->bytes == out.size() && out.size() <= 1 << 16, "a whole object has its size");
-  else
-    require(!fetched.error().message.empty(), "a refusal says why");
-  if (const auto known = remote->stat(server.url()); known && known->bytes >= 4) {
-    std::vector<std::uint8_t> part(4);
-    (void)remote->read(server.url(), *known, 0, part);
+  for (const std::string& url : {server.endpoint() + "/a/b.tar", std::string("s3://bucket/a/b.tar")}) {
+    std::vector<std::uint8_t> out;
+    const auto fetched = remote->fetch(url, 1 << 16, out);
+    if (fetched)
+      require(fetched->bytes == out.size() && out.size() <= 1 << 16, "a whole object has its size");
+    else
+      require(!fetched.error().message.empty(), "a refusal says why");
+    if (const auto known = remote->stat(url); known && known->bytes >= 4) {
+      std::vector<std::uint8_t> part(4);
+      (void)remote->read(url, *known, 0, part);
+    }
+    (void)remote->find(url);
   }
+  if (const auto listed = remote->list("s3://bucket/a/", false))
+    for (const ListedObject& object : listed->objects)
+      require(object.key.starts_with("a/"), "an object is below the prefix");
   stop = true;
   server.wake();
   thread.join();

@@ -59,8 +59,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (cut != 0) file.resize(file.size() * cut / 256);
   fuzz::patch(input, file);
   folder.put("data.mdb", fuzz::text_of(file));
-  const auto opened = server::source::open_lmdb({folder.path(), true});
+  const auto opened = fuzz::open_as(server::source::LmdbOptions{folder.path(), true});
   require(size > 0 || opened, "the set itself can be opened");
+  const auto inspected = server::store::inspect(folder.path());
+  require(!opened || inspected, "what can be opened can be inspected");
   fuzz::read_source(opened, 40);
   return 0;
 }

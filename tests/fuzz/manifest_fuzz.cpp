@@ -78,6 +78,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   ManifestOptions options;
   options.path = folder.put(kNames[kind % 4], text);
   options.fields = fields_of(kind / 4);
-  fuzz::read_source(open_manifest(options));
+  fuzz::read_source(fuzz::open_as(options));
   return 0;
 }

@@ -50,6 +50,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     options.files["image"] = folder.put("image.npy", fuzz::text_of(first));
     if (kind == 2) options.files["label"] = folder.put("label.npy", fuzz::text_of(input.rest()));
   }
-  fuzz::read_source(open_npy_set(options));
+  fuzz::read_source(fuzz::open_as(options));
   return 0;
 }

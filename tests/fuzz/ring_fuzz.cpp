@@ -51,10 +51,15 @@ void require_within(std::span<const std::byte> memory, const void* at, std::size
           what);
 }
 
-void read_batch(const RingReader& reader, const Grant& grant, const BatchView& batch) {
+void read_batch(const RingReader& reader, const Grant& grant, BatchView batch) {
   const std::span<const std::byte> slot = reader.memory(grant.slot);
   require(batch.rows() <= reader.row_capacity() && batch.valid_rows() <= batch.rows(), "a slot has its rows");
-  (void)batch.all_rows();
+  require(batch.epoch() == grant.epoch && batch.batch() == grant.batch, "a batch is that of its grant");
+  const auto rows = batch.all_rows();
+  for (std::uint32_t i = 0; i < batch.rows(); ++i)
+    require(batch.row(i).sample_index == rows[i].sample_index, "a row is that of its batch");
+  require(!batch.field("a field that is not there"), "only fields of the batch are found");
+  std::size_t f = 0;
   for (const FieldSpec& spec : batch.fields()) {
     const FieldView field = batch.field(spec.name).value();
     if (!batch.private_copy()) {
@@ -62,7 +67,11 @@ void read_batch(const RingReader& reader, const Grant& grant, const BatchView& b
       require_within(slot, field.offsets.data(), field.offsets.size_bytes(), "offsets are in their slot");
     }
     fuzz::touch({reinterpret_cast<const std::uint8_t*>(field.data), field.bytes()});
+    if (const auto typed = batch.values<float>(spec.name))
+      require(spec.dtype == DType::kFloat32, "values have the type that is asked for");
+    require(batch.keep(f++) != nullptr, "a field can be kept");
   }
+  batch.release();
 }
 
 }  // namespace
@@ -99,6 +108,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       read_batch(reader, *grant, BatchView(BatchView::Lease::on_slot(attachment, *grant, (flags & 2) != 0)));
     else
       read_batch(reader, *grant, BatchView(BatchView::Lease::copy_of(*attachment, *grant, pool)));
+    reader.commit({grant->epoch, 0, grant->batch + 1});
   }
+  // Waits, and is woken by itself.
+  (void)reader.next(1, std::chrono::microseconds(10), std::chrono::microseconds(1), nullptr);
+  reader.wake();
+  if (flags & 4) reader.keep_held_only();
   return 0;
 }

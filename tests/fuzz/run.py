@@ -10,19 +10,20 @@ build/fuzz/findings, and the exit code is 1."""
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 import subprocess
 import sys
-from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests/coverage"))
+from llvm import Lines, lines_of  # noqa: E402
+
 HERE = ROOT / "tests/fuzz"
 BUILD = ROOT / "build/fuzz/tests/fuzz"
-COVERAGE = ROOT / "build/fuzz-coverage/tests/fuzz"
+COVERAGE = ROOT / "build/coverage/tests/fuzz"
 FINDINGS = ROOT / "build/fuzz/findings"
 CACHE = ROOT / ".cache/fuzz"
 LONGEST = {"jpeg": 4096, "tiles": 8192, "tar": 12288}  # bytes of an input; longer ones only cost time
@@ -30,19 +31,23 @@ LONGEST_OTHERWISE = 2048
 STATUS = re.compile(r"^#\d+\s+\w+\s+cov: (\d+) ft: (\d+) corp: (\d+)/", re.MULTILINE)
 UNDER_TEST = {
     "config": ["server/config/*.cpp", "server/described/*.cpp"],
+    "control": ["server/session/control.cpp", "server/session/sessions.cpp"],
     "handshake": ["server/session/handshake.cpp"],
     "http": ["server/remote/content_range.cpp", "server/remote/remote.cpp", "server/remote/s3.cpp", "server/remote/transfer.cpp"],
-    "jpeg": ["server/decode/decoder.cpp", "server/decode/huffman_table.*", "server/decode/jpeg.cpp", "server/decode/jpeg_entropy.cpp", "server/decode/jpeg_handle.*"],
-    "lmdb": ["server/store/lmdb_env.*", "server/store/store.cpp", "server/store/tree_check.cpp", "server/source/formats/lmdb.cpp"],
+    "jpeg": ["server/decode/decoder.cpp", "server/decode/huffman_table.*", "server/decode/jpeg_entropy.cpp", "server/decode/jpeg_handle.*"],
+    "lease": ["clientlib/ring/ring_writer.cpp"],
+    "lmdb": ["server/store/lmdb_env.*", "server/store/store.cpp", "server/source/formats/lmdb.cpp"],
     "manifest": ["server/source/formats/manifest*.cpp", "server/source/files/text_lines.cpp"],
     "npy": ["server/source/formats/npy*.cpp"],
+    "packets": ["server/session/feeder.cpp", "server/session/bridge*.cpp", "clientlib/ring/fd_passing.cpp", "server/exec/remote_batch.cpp"],
+    "pipe": ["server/pack/record_input.cpp"],
     "png": ["server/decode/png.cpp"],
     "query": ["server/metrics/http_query.cpp"],
     "record": ["server/store/record.cpp", "server/store/meta.cpp", "server/store/field_json.cpp", "server/store/compression.cpp"],
     "ring": ["clientlib/ring/ring_open.cpp", "clientlib/ring/ring_reader.cpp", "clientlib/ring/slot_layout.cpp", "clientlib/client/batch_view.cpp"],
-    "table": ["server/source/formats/idx.cpp", "server/source/formats/cifar.cpp", "server/source/files/whole_file.cpp"],
+    "table": ["server/source/formats/idx.cpp", "server/source/formats/cifar.cpp", "server/source/formats/pixel_table.cpp"],
     "tar": ["server/source/shards/tar_reader.cpp", "server/source/shards/shard_index.cpp"],
-    "tiles": ["server/decode/jpeg_tiles.cpp", "server/decode/tile_jpeg.cpp"],
+    "tiles": ["server/decode/jpeg.cpp", "server/decode/jpeg_tiles.cpp", "server/decode/tile_jpeg.cpp"],
     "url": ["server/remote/url.cpp"],
     "wire": ["clientlib/wire/*.cpp"],
 }
@@ -101,30 +106,32 @@ def run_all(targets: list[str], seconds: int) -> int:
     return 1 if failed else 0
 
 
+def files_of(name: str) -> list[str]:
+    """The files under test of a target."""
+    return sorted(str(path.relative_to(ROOT)) for pattern in UNDER_TEST[name] for path in ROOT.glob(pattern))
+
+
 def cover(targets: list[str]) -> int:
-    """Line coverage of the files under test, by folder."""
-    profiles = []
+    """Line coverage of each target's files by its corpus and what it found; in the last row by all targets together."""
+    print("| target | inputs | lines | reached | least |\n|---|---:|---:|---:|---|", flush=True)
+    profiles, programs, total = [], [], 0
     for name in targets:
-        profiles.append(str(COVERAGE / f"{name}.profraw"))
         folders = [folder for folder in (HERE / "corpus" / name, CACHE / name) if folder.is_dir()]
-        subprocess.run([COVERAGE / f"{name}_fuzz", *folders], env=environment(LLVM_PROFILE_FILE=profiles[-1]), capture_output=True, check=True)
-    merged = COVERAGE / "all.profdata"
-    subprocess.run(["llvm-profdata", "merge", "-sparse", "-o", merged, *profiles], check=True)
-    objects = [argument for name in targets for argument in ("-object", str(COVERAGE / f"{name}_fuzz"))]
-    exported = subprocess.run(["llvm-cov", "export", "-summary-only", f"-instr-profile={merged}", *objects[1:]], capture_output=True, check=True)
-    files = {file["filename"]: file["summary"]["lines"] for file in json.loads(exported.stdout)["data"][0]["files"]}
-    wanted = {path for name in targets for pattern in UNDER_TEST[name] for path in ROOT.glob(pattern)}
-    folders: dict[str, list[tuple[str, int, int]]] = defaultdict(list)
-    for path in sorted(wanted):
-        if lines := files.get(str(path)):
-            folders[str(path.parent.relative_to(ROOT))].append((path.name, lines["covered"], lines["count"]))
-    print("| folder | lines | reached | least |\n|---|---:|---:|---|")
-    everything = [numbers for folder in folders.values() for numbers in folder]
-    for name, numbers in [*folders.items(), ("all", everything)]:
-        least = sorted(numbers, key=lambda entry: entry[1] / max(entry[2], 1))[:3] if name != "all" else []
-        reached, count = sum(entry[1] for entry in numbers), sum(entry[2] for entry in numbers)
-        print(f"| `{name}` | {count:,} | {reached / count:.1%} | {', '.join(f'`{file}` {hit / all_of_it:.0%}' for file, hit, all_of_it in least)} |")
+        inputs = sum(1 for folder in folders for _ in folder.iterdir())
+        profiles.append(COVERAGE / f"{name}.profraw")
+        programs.append(COVERAGE / f"{name}_fuzz")
+        subprocess.run([programs[-1], *folders], env=environment(LLVM_PROFILE_FILE=str(profiles[-1])), stdout=subprocess.DEVNULL, check=True)
+        print(row_of(name, inputs, lines_of(profiles[-1:], programs[-1:]), files_of(name)), flush=True)
+        total += inputs
+    print(row_of("all", total, lines_of(profiles, programs), sorted({file for name in targets for file in files_of(name)})))
     return 0
+
+
+def row_of(name: str, inputs: int, found: dict[str, Lines], files: list[str]) -> str:
+    lines = {file: found[file] for file in files if file in found}
+    everything = sum(lines.values(), Lines())
+    least = sorted((file for file in lines if lines[file].share < 1), key=lambda file: lines[file].share)[:3]
+    return f"| `{name}` | {inputs:,} | {everything.count:,} | {everything.share:.1%} | {', '.join(f'`{Path(file).name}` {lines[file].share:.0%}' for file in least)} |"
 
 
 def main() -> int:

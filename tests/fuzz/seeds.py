@@ -12,19 +12,15 @@ import struct
 import sys
 import tarfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy
 from PIL import Image
+from seeds_config import config
+from seeds_messages import Inputs, control, handshake, lease, packets, patches, piece, ring, wire
 
 HERE = Path(__file__).resolve().parent
-Inputs = Iterator[tuple[str, bytes]]
-
-
-def piece(*parts: bytes) -> bytes:
-    """Input::take_piece()"""
-    return b"".join(struct.pack("<H", len(part)) + part for part in parts)
 
 
 def picture(width: int, height: int, mode: str = "RGB") -> Image.Image:
@@ -52,6 +48,21 @@ def jpeg() -> Inputs:
     yield "progressive", REGION + file_of(picture(40, 24), "JPEG", quality=40, progressive=True)
     yield "own_tables", REGION + file_of(picture(40, 24), "JPEG", quality=40, optimize=True)
     yield "cmyk", REGION + file_of(picture(24, 16, "CMYK"), "JPEG", quality=40)
+    small, progressive = (file_of(picture(40, 24), "JPEG", quality=40, progressive=each) for each in (False, True))
+    yield "cut", REGION + small[:-60]
+    yield "cut_header", REGION + small[:100]
+    yield "cut_segment", REGION + small[:20] + b"\xff\xe5\xff\xff"
+    yield "garbage", REGION + small[:-40] + b"\xff\xd5garbage" + small[-30:]
+    yield "long_codes", REGION + small[:-200] + b"\xfe" * 198 + small[-2:]
+    yield "cut_progressive", REGION + progressive[: len(progressive) // 2]
+    yield "small_region", bytes([255, 20, 255, 10]) + small
+    for name, marker in (("arithmetic", 0xC9), ("lossless", 0xC3), ("hierarchical", 0xC5)):
+        yield name, REGION + small.replace(b"\xff\xc0", bytes([0xFF, marker]), 1)
+    for name, at, to in (("precision", 4, b"\x0c"), ("no_height", 5, b"\0\0"), ("wide", 7, b"\xff\xff"), ("components", 9, b"\2"), ("sampling", 11, b"\x55")):
+        frame = small.index(b"\xff\xc0") + at
+        yield f"wrong_{name}", REGION + small[:frame] + to + small[frame + len(to) :]
+    yield "many_scans", REGION + progressive[:-2] + progressive[progressive.index(b"\xff\xda") : progressive.index(b"\xff\xda") + 14] * 501 + b"\xff\xd9"
+    yield "no_jpeg", REGION + b"\xff\xd8\xff"
 
 
 def tiled(width: int, shown: int, height: int, mcu: int = 16, tile: int = 4) -> bytes:
@@ -82,6 +93,16 @@ def png() -> Inputs:
     for mode in ("RGB", "RGBA", "L", "LA", "P", "1"):
         image = picture(9, 7, "RGB").convert("P", palette=Image.Palette.ADAPTIVE, colors=5) if mode == "P" else picture(9, 7, mode)
         yield f"mode_{mode}", b"\1" + REGION + file_of(image, "PNG")
+    plain = file_of(picture(9, 7), "PNG")
+    yield "cut", b"\1" + REGION + plain[:-40]
+    yield "cut_chunk", b"\1" + REGION + plain[:40]
+    yield "no_mask", b"\3" + REGION + plain
+    yield "wide", b"\1" + REGION + plain[:16] + struct.pack(">II", 70000, 7) + plain[24:]
+    yield "large", b"\1" + REGION + plain[:16] + struct.pack(">II", 60000, 60000) + plain[24:]
+    yield "long", b"\1" + REGION + plain[:16] + struct.pack(">II", 900, 900) + plain[24:]
+    yield "depth", b"\1" + REGION + plain[:24] + b"\3" + plain[25:]
+    yield "filter", b"\1" + REGION + plain.replace(b"IDAT", b"IDAX", 1)
+    yield "damaged", b"\1" + REGION + plain[:60] + b"\0\xff" * 4 + plain[68:]
     yield "mask", b"\3" + REGION + file_of(picture(9, 7, "L").quantize(4), "PNG", bits=2)
     yield "gray16", b"\1" + REGION + file_of(Image.fromarray(numpy.arange(63, dtype=numpy.uint16).reshape(7, 9) * 900), "PNG")
     for color, depth, channels in ((0, 1, 1), (0, 4, 1), (2, 8, 3), (3, 2, 1), (4, 8, 2), (6, 16, 4)):
@@ -102,50 +123,6 @@ def interlaced(color: int, depth: int, channels: int) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + b"".join(struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body)) for kind, body in chunks)
 
 
-CURSOR = {"epoch": 1, "origin": 0, "batch": 2}
-OPEN = {"stream": "train", "group": "g", "rank": 0, "world_size": 1, "client": "c", "pid": 1, "join": "default"}
-
-
-def request(op: str, body: object) -> bytes:
-    return json.dumps({"v": 1, "id": 7, "op": op, "body": body}).encode()
-
-
-def requests() -> Iterator[tuple[str, bytes]]:
-    fingerprint = {"dataset": "d", "plan": "p", "seed": "s", "algorithm": "a"}
-    more = OPEN | {"start": CURSOR, "position": CURSOR, "resume_server": True, "fingerprint": fingerprint, "batching": {"batch_size": 8, "last": "short"}}
-    yield "hello", request("hello", {"client": "0.1.0", "layout": 2})
-    yield "streams", request("streams", {})
-    yield "open", request("open", OPEN)
-    yield "open_at", request("open", more)
-    yield "cursor_set", request("cursor_set", {"session": "x", "cursor": CURSOR})
-    yield "failure", request("failure", {"session": "x"})
-    yield "cursor_get", request("cursor_get", {"stream": "train", "group": "g"})
-    yield "sample", request("sample", {"stream": "train", "epoch": 0, "index": 3, "picture": "image"})
-    yield "stats", request("stats", {})
-    yield "drain", request("drain", {})
-
-
-def wire() -> Inputs:
-    yield from requests()
-    field = {"name": "image", "dtype": "uint8", "kind": "dense", "shape": [3, 8, 8], "ragged_capacity": 0}
-    reply = {"sample_index": 3, "name": "a", "replaced": False, "label": 1, "fields": [field], "parameters": {}}
-    for name, body in {
-        "sample": reply,
-        "cursor_set": {"seek": 1, "cursor": CURSOR, "length": 8, "epoch_length": 8},
-        "cursors": {"world_size": 1, "start": CURSOR, "lanes": [{"rank": 0, "client": "c", "attached": True, "granted": CURSOR, "consumed": CURSOR}]},
-        "residence": {"upload": "u", "plan": "p", "seed": 1, "image": IMAGE},
-    }.items():
-        yield f"reply_{name}", json.dumps({"v": 1, "id": 7, "ok": body}).encode()
-    state = {"version": 1, "stream": "train", "cursor": CURSOR, "batch_size": 8, "world_size": 2, "fingerprint": {"dataset": "d", "plan": "p", "seed": "s", "algorithm": "a"}}
-    yield "state", json.dumps(state).encode()
-    yield "reply_error", json.dumps({"v": 1, "id": 7, "error": {"code": "NO_SUCH_STREAM", "message": "x"}}).encode()
-
-
-MOVE = {"kind": "crop", "stage": 2, "height": 32, "width": 24, "top": -4, "left": -5, "rows": 17, "columns": 15, "padding": "symmetric", "fill": [1, 2, 255], "p": 0.5}
-IMAGE = {"field": 1, "height": 40, "width": 30, "channels": 3, "moves": [MOVE], "color_steps": 3, "contrasts": 2, "layout": "NHWC"}
-IMAGE |= {"mean": [0.1], "std": [0.3], "erased": [0.5]}
-
-
 def url() -> Inputs:
     for number, text in enumerate((b"https://me:secret@host:8443/a%20b/c.tar?sig=x#part", b"s3://bucket/a b\0s3://b/k", b"http://[::1]/x?y\0a/b c", b"/path/only")):
         yield str(number), text
@@ -162,7 +139,36 @@ def http() -> Inputs:
     yield "part", b'\3HTTP/1.1 206 Partial Content\r\nContent-Length: 1\r\nContent-Range: bytes 0-0/5\r\nETag: "x"\r\n\r\nh'
     yield "chunked", b"\3HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"
     yield "redirect", b"\3HTTP/1.1 302 Found\r\nLocation: /b\r\nContent-Length: 0\r\n\r\n"
+    for status in (204, 401, 403, 404, 408, 412, 416, 429, 500):
+        yield f"status_{status}", b"\3HTTP/1.1 %d x\r\nContent-Length: 0\r\nx-amz-bucket-region: r\r\n\r\n" % status
+    yield "no_length", b"\3HTTP/1.0 200 OK\r\n\r\nhello"
+    yield "short", b"\3HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhello"
+    yield "long", b"\3HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\n\r\nhello"
+    yield "other_range", b"\3HTTP/1.1 206 Partial Content\r\nContent-Length: 4\r\nContent-Range: bytes 7-10/50\r\nETag: \"x\"\r\n\r\nhell"
+    yield "same_range", b"\3HTTP/1.1 206 Partial Content\r\nContent-Length: 4\r\nContent-Range: bytes 0-3/50\r\nETag: \"x\"\r\n\r\nhell"
+    yield "no_http", b"\3SSH-2.0-x\r\n"
+    xml = b"<ListBucketResult>" + contents + b"</ListBucketResult>"
+    yield "s3_listing", b"\3HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(xml) + xml
+    more = xml.replace(b"</List", b"<IsTruncated>true</IsTruncated><NextContinuationToken>t</NextContinuationToken></List")
+    yield "s3_repeats", b"\3HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(more) + more
+    yield "no_size", b"\1<ListBucketResult><Contents><Key>a/b</Key><Size>x</Size></Contents></ListBucketResult>"
+    yield "other_key", b"\1<ListBucketResult><Contents><Key>b/b</Key><Size>3</Size></Contents></ListBucketResult>"
+    yield "other_prefix", b"\1<ListBucketResult><CommonPrefixes><Prefix>b/</Prefix></CommonPrefixes></ListBucketResult>"
+    yield "no_token", b"\1<ListBucketResult><IsTruncated>true</IsTruncated></ListBucketResult>"
     yield "busy", b"\3HTTP/1.1 503 Busy\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n"
+
+
+def archive_of(members: dict[str, bytes | None]) -> bytes:
+    """None: a link, or a folder."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+        for name, content in members.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content or b"")
+            if content is None:
+                member.type, member.linkname = (tarfile.DIRTYPE, "") if name.endswith("/") else (tarfile.SYMTYPE, "a.jpg")
+            archive.addfile(member, io.BytesIO(content or b""))
+    return out.getvalue().rstrip(b"\0") + bytes(1536)
 
 
 def tar() -> Inputs:
@@ -175,6 +181,30 @@ def tar() -> Inputs:
                 member.size = len(content)
                 archive.addfile(member, io.BytesIO(content))
         yield f"format_{kind}_{flags}", bytes([flags]) + out.getvalue().rstrip(b"\0") + bytes(1536)
+    good = {"a.jpg": b"picture", "a.cls": b"1", "a.json": b'{"label": 1}'}
+    sets = {
+        "no_number": good | {"a.cls": b"x", "a.json": b'{"label": "x"}'},
+        "no_label": {"a.jpg": b"picture", "a.txt": b"x"},
+        "no_image": {"a.cls": b"1", "a.json": b"{}", "a.txt": b"x"},
+        "no_object": good | {"a.json": b"[]", "a.cls": b"-1"},
+        "no_key": good | {"a.json": b"{}", "a.cls": b"9" * 100},
+        "twice": good | {"b.jpg": b"y", "b.cls": b"1", "b.json": b'{"label": 1}', "a.png": b"z"},
+        "no_extension": good | {"README": b"x"},
+    }
+    for name, members in sets.items():
+        for flags in (1, 3):
+            yield f"{name}_{flags}", bytes([flags]) + archive_of(members)
+    whole = archive_of(good)
+    yield "links", b"\1" + archive_of({"link": None, "folder/": None} | good)
+    yield "cut", b"\1" + whole[:1100]
+    yield "cut_member", b"\1" + whole[:520]
+    yield "no_end", b"\1" + whole.rstrip(b"\0") + b"\0" * 300
+    yield "joined", b"\1" + whole + whole
+    yield "gzip", b"\1" + gzip.compress(whole, mtime=0)
+    yield "no_tar", b"\1" + b"text" * 200
+    yield "no_name", b"\1" + bytes(1) + whole[1:]
+    yield "sparse", b"\1" + whole[:156] + b"S" + whole[157:]
+    yield "large", b"\1" + whole[:124] + b"77777777777" + whole[135:]
     member = tarfile.TarInfo("a.cls")
     member.size = 1
     header = bytearray(member.tobuf(tarfile.GNU_FORMAT))
@@ -192,6 +222,28 @@ def npy() -> Inputs:
     images, labels = numpy.arange(96, dtype=numpy.uint8).reshape(2, 4, 4, 3), numpy.array([0, 1], dtype=numpy.int64)
     yield "images", b"\0" + npy_file(images)
     yield "floats", b"\0" + npy_file(numpy.zeros((2, 3), dtype=numpy.float32))
+    for dtype in ("u1", "i1", "i2", "i4", "i8"):
+        yield f"labels_{dtype}", b"\2" + piece(npy_file(images)) + npy_file(labels.astype(dtype))
+    yield "labels_negative", b"\2" + piece(npy_file(images)) + npy_file(-labels)
+    yield "labels_wrong", b"\2" + piece(npy_file(images)) + npy_file(images)
+    yield "labels_fewer", b"\2" + piece(npy_file(images)) + npy_file(labels[:1])
+    yield "labels_scalar", b"\2" + piece(npy_file(images)) + npy_file(labels[0])
+    others = {"fortran": numpy.asfortranarray(images.reshape(8, 12)), "big_endian": labels.astype(">i8"), "complex": labels.astype("c8"), "records": numpy.zeros(2, dtype=[("a", "i4")]), "text": numpy.array(["a", "b"]), "empty": images[:, :0], "deep": images.reshape(2, 1, 1, 1, 2, 2, 4, 3), "bool": images > 3}
+    for name, array in others.items():
+        yield name, b"\0" + npy_file(array)
+    file = npy_file(images)
+    yield "objects", b"\0" + file.replace(b"'|u1'", b"'|O8'", 1)
+    yield "no_dtype", b"\0" + file.replace(b"'|u1'", b"'|xx'", 1)
+    yield "no_shape", b"\0" + file.replace(b"(2, 4,", b"(2, x,", 1)
+    yield "no_dict", b"\0" + file.replace(b"{'descr", b"['descr", 1)
+    yield "no_npy", b"\0" + b"text" * 20
+    yield "version", b"\0" + file[:6] + b"\7" + file[7:]
+    yield "long_header", b"\0" + file[:6] + b"\2\0\xff\xff\xff\x7f" + file[12:]
+    yield "cut", b"\0" + file[:-20]
+    for name, arrays in (("twice", {"image": images, "label": images}), ("names", {"Image": images}), ("index", {"sample_index": images}), ("none", {})):
+        out = io.BytesIO()
+        numpy.savez(out, **arrays)
+        yield f"npz_{name}", b"\1" + out.getvalue()
     yield "labelled", b"\2" + piece(npy_file(images)) + npy_file(labels)
     for name, save in (("stored", numpy.savez), ("deflated", numpy.savez_compressed)):
         out = io.BytesIO()
@@ -207,6 +259,13 @@ def table() -> Inputs:
     yield "idx", b"\0" + piece(idx(2, 4, 4)) + idx(2)
     yield "idx_color", b"\0" + piece(idx(2, 3, 2, 3)) + idx(2)
     yield "idx_gzip", b"\0" + piece(gzip.compress(idx(2, 4, 4), mtime=0)) + gzip.compress(idx(2), mtime=0)
+    packed = gzip.compress(idx(2, 4, 4), mtime=0)
+    for name, images in {"type": b"\0\0\x0d" + idx(2, 4, 4)[3:], "channels": idx(2, 4, 4, 2), "large": idx(1, 1, 1)[:8] + b"\0\1\xff\xff" * 2, "more": idx(3, 4, 4), "cut": idx(2, 4, 4)[:-9], "no_idx": b"text", "gzip_cut": packed[:-12], "gzip_damaged": packed[:14] + b"\xff\xff" + packed[16:], "empty": b""}.items():
+        yield f"idx_{name}", b"\0" + piece(images) + idx(2)
+    yield "idx_long", b"\0" + piece(idx(2, 4, 4) + b"more") + idx(2) + b"more"
+    yield "cifar_no_file", b"\1\0" + struct.pack("<H", 0) + piece(b"")
+    yield "cifar_label", b"\1\0" + struct.pack("<H", 3073) + piece(b"a\nb\n") + struct.pack("<IBB", 0, 1, 200)
+    yield "cifar_size", b"\1\0" + struct.pack("<H", 3000) + piece(b"a\nb\n")
     yield "cifar10", b"\1\0" + struct.pack("<H", 6146) + piece(b"\n".join(b"class %d" % i for i in range(10))) + struct.pack("<IBB", 3073, 1, 9)
     yield "cifar100", b"\2\1" + struct.pack("<H", 6148) + piece(b"a\nb\n") + struct.pack("<IBBB", 0, 2, 19, 99)
 
@@ -220,6 +279,13 @@ def manifest() -> Inputs:
     for fields in (1, 2, 3):
         yield f"jsonl_{fields}", bytes([4 * fields + 2]) + b"".join(json.dumps(row).encode() + b"\n" for row in rows)
     yield "txt", bytes([3]) + b"a.jpg 1\nb.png 0\n"
+    yield "txt_bad", bytes([3]) + b"a.jpg x\nb.png -1\n\n  \nc.jpg\n"
+    yield "csv_bad", bytes([4]) + b'file,label,mask\n"a.jpg,1,b.png\nb.png,2\n'
+    yield "csv_columns", bytes([0]) + b"name,class\na.jpg,1\n"
+    yield "csv_twice", bytes([0]) + b"file,file\na.jpg,1\n"
+    yield "csv_values", bytes([8]) + b'file,age,point\na.jpg,x,"[1]"\nb.png,99999999999,"[1,x]"\n'
+    yield "jsonl_bad", bytes([6]) + b'{"file": "a.jpg"\n[]\n{"file": 3, "label": "x", "mask": 1}\n'
+    yield "empty", bytes([0])
     yield "txt_plain", bytes([3]) + b"a.jpg\nb.png\n"
 
 
@@ -232,47 +298,80 @@ META |= {"first_undecodable": ["x"], "streamed": True, "content_hash": "c", "siz
 def record() -> Inputs:
     yield "record", b"\0" + value([(b"picture!", 0, 0, 0)])
     yield "meta", b"\1" + json.dumps(META).encode()
+    shaped = [{"name": "boxes", "content": "ragged", "dtype": "int16", "shape": [2, 4]}, {"name": "mask", "content": "pixels", "channels": 1, "height": 4, "width": 4, "scale": 2, "mask": True}]
+    changes = {"tiled": {"format": 2, "options": META["options"] | {"store": "tiled", "compress": "zstd"}}, "decoded": {"fields": shaped, "options": META["options"] | {"store": "decoded", "compress": "none"}, "streamed": False}}
+    changes |= {"later": {"format": 9}, "other": {"headrace": "x"}, "empty": {"fields": []}, "no_count": {"count": 0}, "hex": {"labels_hash": "xyz"}, "store": {"options": META["options"] | {"store": "x"}}, "compress": {"options": META["options"] | {"compress": "x"}}}
+    wrong = {"content": "x", "dtype": "x", "channels": 2, "height": -1, "width": 3, "scale": 0, "shape": [1] * 7, "name": ""}
+    changes |= {f"field_{key}": {"fields": [{"name": "f", "content": "pixels", key: item}]} for key, item in wrong.items()} | {"field_large": {"fields": [{"name": "f", "content": "values", "shape": [1 << 40, 2]}]}}
+    for name, change in changes.items():
+        yield f"meta_{name}", b"\1" + json.dumps(META | change).encode()
+    yield "meta_text", b"\1{"
+    yield "lz4", b"\0" + value([(b"\x1fa\1\0\5\x50aaaaa", 0, 0, 0)], packed=(1, 30), label=0)
+    yield "zstd", b"\0" + value([(bytes.fromhex("28b52ffd2014a3000061"), 0, 0, 0)], packed=(2, 20))
+    yield "zstd_damaged", b"\0" + value([(b"damaged", 0, 0, 0)], packed=(2, 20))
     yield "record_pixels", b"\0" + value([(bytes(24), 4, 2, 3), (b"12345678", 0, 0, 0)])
 
 
 def query() -> Inputs:
-    yield "both", b"stream=train&index=3%20"
+    for number, text in enumerate((b"stream=train&index=3%20", b"stream=train&epoch=1&index=3&&", b"stream", b"stream=", b"stream=a&stream=b", b"x=1", b"stream=%ff", b"stream=%00", b"", b"stream=" + b"a" * 2000)):
+        yield str(number), text
 
 
-def value(fields: list[tuple[bytes, int, int, int]]) -> bytes:
-    """A record without compression (server/store/record.h); its checksum, which only `verify` reads, is wrong."""
-    heads = b"".join(struct.pack("<QQiiBBBBI", len(body), len(body), width, height, channels, 0, 0, 0, 0) for body, width, height, channels in fields)
+HEAD = {"headrace": "records", "version": 1, "count": 1, "labelled": True, "classes": ["cat", "dog"]}
+HEAD |= {"fields": [{"name": "image", "content": "pixels"}, {"name": "boxes", "content": "ragged", "dtype": "int16", "shape": [4]}]}
+
+
+def records(*parts: bytes, end: int = 1, step: int = 1, **head: object) -> bytes:
+    first = {key: value for key, value in (HEAD | head).items() if value is not None}
+    return bytes([step]) + json.dumps(first).encode() + b"\n" + b"".join(parts) + struct.pack("<QqII", end, 0, 0, 0)
+
+
+def pipe() -> Inputs:
+    sample = struct.pack("<QqII", 0, 1, 2, 1) + struct.pack("<QII", 18, 2, 3) + struct.pack("<QII", 8, 0, 0) + b"s0" + bytes(26)
+    bad = struct.pack("<QqII", 0, 1, 3, 2) + b"why"
+    yield "pipe", records(sample)
+    yield "pipe_bad", records(bad)
+    yield "open_end", records(sample, bad.replace(b"\0", b"\1", 1), end=2, count=None)
+    yield "values", records(struct.pack("<QqII", 0, 0, 0, 1) + struct.pack("<QII", 6, 0, 0) + b"abcdef", fields=[{"name": "x", "content": "values", "dtype": "int16", "shape": [3]}], labelled=False, classes=[])
+    yield "whole", records(sample, step=255)
+    yield "few", records(end=0)
+    yield "many", records(sample, sample)
+    yield "cut", records(sample)[:-30]
+    yield "cut_head", records(sample)[:-70]
+    yield "no_end", records(sample)[:-24]
+    yield "no_line", bytes([0]) + json.dumps(HEAD).encode()
+    yield "no_object", b"\0[]\n"
+    for name, wrong in {
+        "count": {"count": 0},
+        "classes": {"labelled": False},
+        "version": {"version": 2},
+        "other": {"headrace": "packed"},
+        "no_fields": {"fields": []},
+        "no_name": {"fields": [{"content": "pixels"}]},
+        "content": {"fields": [{"name": "x", "content": "y"}]},
+        "name": {"fields": [{"name": "X", "content": "pixels"}]},
+        "label": {"fields": [{"name": "label", "content": "pixels"}]},
+        "twice": {"fields": [{"name": "x", "content": "pixels"}] * 2},
+        "mask": {"fields": [{"name": "x", "content": "pixels", "mask": True}]},
+        "empty_shape": {"fields": [{"name": "x", "content": "values", "shape": [0]}]},
+    }.items():
+        yield f"wrong_{name}", records(sample, **wrong)
+    heads = {"kind": (0, 1, 2, 3), "index": (1, 1, 2, 1), "name": (0, 1, 5000, 1), "class": (0, 2, 2, 1), "no_reason": (0, 1, 0, 2)}
+    for name, head in heads.items():
+        yield f"wrong_{name}_of_sample", records(struct.pack("<QqII", *head) + sample[24:])
+    fields = {"large": (1 << 40, 2, 3), "size": (18, 0, 3), "bytes": (17, 2, 3)}
+    for name, field in fields.items():
+        yield f"wrong_{name}_of_field", records(sample[:24] + struct.pack("<QII", *field) + sample[40:])
+    yield "wrong_ragged", records(sample[:40] + struct.pack("<QII", 7, 0, 0) + sample[56:])
+    yield "wrong_ragged_size", records(sample[:40] + struct.pack("<QII", 8, 1, 1) + sample[56:])
+
+
+def value(fields: list[tuple[bytes, int, int, int]], packed: tuple[int, int] | None = None, label: int = 1) -> bytes:
+    """A record (server/store/record.h); its checksum, which only `verify` reads, is wrong. `packed`: compression and size of its fields."""
+    sizes = [packed or (0, len(body)) for body, *_ in fields]
+    heads = b"".join(struct.pack("<QQiiBBBBI", size, len(body), width, height, channels, 0, how, 0, 0) for (body, width, height, channels), (how, size) in zip(fields, sizes, strict=True))
     body = heads + b"s0".ljust(8, b"\0") + b"".join(part + bytes(-len(part) % 8) for part, *_ in fields)
-    return struct.pack("<IHHIIqQQ", 0x43455248, 1, 0, len(fields), 2, 1, 0, 40 + len(body) + 8) + body + bytes(8)
-
-
-def config() -> Inputs:
-    source = b"sources: {f: {type: image_folder, path: /data}}\nstreams:\n  t:\n    source: f\n"
-    yield "small", source + b"    transforms: [random_resized_crop: {size: 8}, random_horizontal_flip]\n    output: {dtype: float32, layout: NHWC}\n    sharing: {wait_for: 2, wait_timeout: '5s'}\n"
-    yield "flags", source + b"    transforms: [center_crop: 8]\n\0streams.t.batch_size=32\0server.threads=2"
-    yield "extends", source + b"    transforms: [resize: 8, center_crop: 8]\n  u: {extends: t, shuffle: off, sampler: {type: weighted}}\n"
-    yield "aliases", b"x: &x [1, 2]\nsources: {a: {type: synthetic, count: 10, bytes: 8}, b: {type: concat, of: [a, a]}}\nstreams: {s: {source: b, batch_size: *x}}\n"
-    yield "server", b"server: {directory: /run/x, allow: {uids: [5]}, metrics: off, log_level: debug, drain_timeout: 1m}\nsources: {a: {type: npy, npz: x.npz}}\nstreams: {s: {source: a, cache: {decoded: 1GiB}}}\n"
-
-
-def handshake() -> Inputs:
-    greeting = b"\xff" + bytes(8) + b"\x7f\3\0NULL" + bytes(48)
-    name = lambda key, text: bytes([len(key)]) + key + struct.pack(">I", len(text)) + text  # noqa: E731
-    for number, properties in enumerate((name(b"Socket-Type", b"DEALER"), name(b"Socket-Type", b"DEALER") + name(b"Identity", b""), name(b"Identity", b"me"))):
-        body = b"\5READY" + properties
-        yield str(number), greeting + bytes([4, len(body)]) + body
-
-
-def patches(*changes: tuple[int, bytes]) -> bytes:
-    """fuzz::patch()"""
-    return b"".join(struct.pack("<IB", at, len(to)) + to for at, to in changes)
-
-
-def ring() -> Inputs:
-    yield "valid", b"\0" + piece(b"")
-    yield "private", b"\2" + piece(b"")
-    yield "rows", b"\0" + piece(patches((0, b"\xff" * 8))) + patches((64, struct.pack("<IIII", 2, 3, 4, 2)))
-    yield "fields", b"\0" + piece(b"") + patches((256 + 48, b"\1\0\1"), (256 + 56, struct.pack("<q", 8)))
+    return struct.pack("<IHHIIqQQ", 0x43455248, 1, 0, len(fields), 2, label, 0, 40 + len(body) + 8) + body + bytes(8)
 
 
 def lmdb() -> Inputs:
@@ -280,12 +379,16 @@ def lmdb() -> Inputs:
     yield "cut", b"\x80"
     yield "meta", b"\0" + patches((16, b"\xde\xc0\xef\xbe"), (40, struct.pack("<Q", 1 << 20)))
     yield "page_size", b"\0" + patches((40, b"\xde\xc0\xef\xbe"))
+    yield "version", b"\0" + patches((20, b"\x77"), (4096 + 20, b"\x77"))
+    for at in range(4096 * 2, 4096 * 9, 4096):
+        yield f"page_{at // 4096}", b"\0" + patches((at + 16, b"\xff\xff"), (at + 200, b"\xff" * 40), (at + 3000, b"\xff" * 90))
+        yield f"end_{at // 4096}", b"\0" + patches((at + 4000, b"\x30" * 90))
     yield "page", b"\0" + patches((4096 * 3 + 10, struct.pack("<HHH", 2, 30, 4000)))
 
 
 TARGETS: dict[str, Callable[[], Inputs]] = {
     function.__name__: function
-    for function in (jpeg, tiles, png, wire, url, http, tar, npy, table, manifest, record, query, config, handshake, ring, lmdb)
+    for function in (jpeg, tiles, png, wire, control, url, http, tar, npy, table, manifest, record, pipe, query, config, handshake, packets, ring, lease, lmdb)
 }
 
 if __name__ == "__main__":

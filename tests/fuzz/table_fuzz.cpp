@@ -16,7 +16,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     IdxOptions options;
     options.images = folder.put("images", fuzz::text_of(input.take_piece()));
     options.labels = folder.put("labels", fuzz::text_of(input.rest()));
-    fuzz::read_source(open_idx(options));
+    fuzz::read_source(fuzz::open_as(options));
     return 0;
   }
   static const TempFolder ten, hundred;
@@ -32,6 +32,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   folder.put(names, fuzz::text_of(input.take_piece()));
   fuzz::patch(input, file);
   folder.put(kind == 1 ? "test_batch.bin" : "test.bin", fuzz::text_of(file));
-  fuzz::read_source(open_cifar(options));
+  fuzz::read_source(fuzz::open_as(options));
   return 0;
 }

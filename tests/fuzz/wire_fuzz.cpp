@@ -50,8 +50,8 @@ void read_reply(std::string_view frame) {
     return;
   }
   require(*again->body == *reply->body, "a reply keeps its body");
-  read_bodies<HelloReply, StreamInfo, OpenReply, CursorSetReply, FailureReply, CursorGetReply, SampleReply,
-              Residence>(*reply->body);
+  read_bodies<HelloReply, StreamInfo, OpenReply, AttachReply, CursorSetReply, FailureReply, CursorGetReply,
+              SampleReply, Residence>(*reply->body);
 }
 
 void read_state(std::string_view text) {
