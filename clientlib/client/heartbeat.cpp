@@ -47,11 +47,13 @@ class HeartbeatThread {
   [[noreturn]] void run() {
     std::vector<pollfd> polls;
     std::vector<std::weak_ptr<Attachment>> polled;
-    for (;;) try {
+    for (;;) {
+      try {
         watch(polls, polled);
       } catch (const std::bad_alloc&) {  // the server tolerates beats that are missing
         ::poll(nullptr, 0, kHeartbeatMs);
       }
+    }
   }
 
   /// Waits for an event or the next beat, then beats.

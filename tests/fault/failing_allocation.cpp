@@ -112,6 +112,17 @@ class Code {
       if (symbol.name.find(part) != std::string::npos) ranges_.push_back(symbol.code);
     return std::move(*this);
   }
+  /// Adds a function that a library exports.
+  Code with_exported(const char* name) && {
+    Dl_info object{};
+    void* symbol = nullptr;
+    void* const at = ::dlsym(RTLD_DEFAULT, name);
+    if (at != nullptr && ::dladdr1(at, &object, &symbol, RTLD_DL_SYMENT) != 0)
+      ranges_.push_back(
+          {reinterpret_cast<std::uintptr_t>(at),
+           reinterpret_cast<std::uintptr_t>(at) + static_cast<const ElfW(Sym)*>(symbol)->st_size});
+    return std::move(*this);
+  }
   [[nodiscard]] bool has(std::uintptr_t address) const {
     return std::any_of(ranges_.begin(), ranges_.end(),
                        [&](const Range& range) { return range.has(address); });
@@ -124,7 +135,8 @@ class Code {
 const Code& spared() {
   static const Code code =
       Code::of_objects({"libzmq", "libcivetweb", "libprometheus", "libgtest", "libgmock"})
-          .with("json_value7destroy");
+          .with("json_value7destroy")
+          .with_exported("_ZNSt10filesystem7__cxx114pathdVERKS1_");
   return code;
 }
 const Code& callers_of_malloc() {

@@ -1,12 +1,14 @@
 // Makes one allocation fail: the n-th of chosen threads. A program that links failing_allocation.cpp has its
 // operators new, which then throw, and its malloc, calloc and realloc, which then return null.
 //
-// Not all allocations count:
-//  - operator new: every one counts, also those of C++ libraries. But one that libzmq, civetweb,
-//  prometheus-cpp
-//    or googletest asked for (anywhere in the call stack) does not fail: libzmq aborts the process by design
-//    if it has no memory, and civetweb and prometheus-cpp serve the metrics port, which none of the phases
-//    uses.
+// Not all allocations can fail:
+//  - operator new: all but those with one of these functions anywhere in the call stack
+//     - libzmq's, which aborts the process by design if it has no memory
+//     - civetweb's and prometheus-cpp's, which serve the metrics port, which none of the phases uses
+//     - googletest's
+//     - nlohmann::json's destructor, which moves its children into a vector, but must not throw
+//     - libstdc++ 12's path::operator/=, which crashes while it undoes its work if the left path ends
+//       with a slash
 //  - malloc and its relatives: only calls from the program itself, libjpeg, libspng and LMDB. The C library's
 //    and the dynamic linker's own (thread-local memory, exceptions in flight) end the process, whoever calls.
 //
