@@ -35,6 +35,7 @@ if(TARGET headrace_session)
   headrace_test(fault/exceptions_test.cpp headrace::exec)
   headrace_test(fault/failing_memory_test.cpp headrace::client headrace::session headrace::config headrace::pack
                 pixels_make_jpeg)
+  headrace_test(fault/checksums_test.cpp headrace::client headrace::session headrace::config)
   target_sources(failing_memory_test PRIVATE fault/failing_allocation.cpp)
   target_link_libraries(failing_memory_test PRIVATE ${CMAKE_DL_LIBS})
   headrace_test(unit/status_findings_test.cpp headrace::status)

@@ -35,7 +35,7 @@ Result<std::optional<BatchView>> Stream::Impl::next(milliseconds limit) {
   // lose a batch.
   if ((warn_of_copies() || warn_of_lag()) && interrupted())
     return fail(ErrorCode::kTimeout, "interrupted by a warning");
-  const auto grant = take_grant(deadline);
+  const auto grant = take_intact(deadline);
   if (!grant) return fail(grant.error());
   try {
     BatchView view = view_of(*grant);
@@ -171,9 +171,11 @@ Result<void> Stream::Impl::skip_forward(const Cursor& target) {
   return {};
 }
 
-Result<wire::CursorSetReply> Stream::Impl::request_move(const Cursor& target) const try {
+Result<wire::CursorSetReply> Stream::Impl::request_move(const Cursor& target,
+                                                        const std::optional<wire::DamagedSlot>& damaged) const
+    try {
   const auto answer =
-      client::exchange(server, "cursor_set", wire::to_json(wire::CursorSetRequest{session, target}),
+      client::exchange(server, "cursor_set", wire::to_json(wire::CursorSetRequest{session, target, damaged}),
                        Deadline(timeout), interrupt);
   if (!answer) return fail(answer.error());
   return wire::parse<wire::CursorSetReply>(answer->body);

@@ -81,6 +81,9 @@ struct Stream::Impl {
   Result<ring::Grant> wait_for_grant(const client::Deadline& deadline);
   /// Waits for the grant of the batch at `position`.
   Result<ring::Grant> take_grant(const client::Deadline& deadline);
+  /// take_grant() of a slot that its checksum matches. A damaged one is made again (checksums.cpp).
+  Result<ring::Grant> take_intact(const client::Deadline& deadline);
+  Result<void> request_again(const ring::Grant& damaged);
   /// Counts the wait so far: metrics must show a wait that has not ended.
   void record_wait();
   /// Drops batches up to `skip_to`; after an interrupt the next call continues.
@@ -97,7 +100,8 @@ struct Stream::Impl {
   void begin_epoch(std::uint64_t epoch);
   Result<void> go_to(const Cursor& target);
   /// Asks the server to move the lane. After most errors, it may have done so.
-  [[nodiscard]] Result<wire::CursorSetReply> request_move(const Cursor& target) const;
+  [[nodiscard]] Result<wire::CursorSetReply> request_move(
+      const Cursor& target, const std::optional<wire::DamagedSlot>& damaged = {}) const;
   /// go_to() for a live stream, which only moves forward.
   Result<void> skip_forward(const Cursor& target);
   /// `position`, or `skip_to` if it is ahead.

@@ -128,6 +128,7 @@ struct alignas(kCacheLine) SlotDesc {
   std::uint64_t payload_bytes;
   std::uint32_t rows;  // rows present, valid or not
   std::uint32_t valid_rows;
+  std::uint64_t checksum;  // checksum_of() the slot; 0: none (ring.checksums is off, or a server without it)
 };
 
 struct Grant {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "clientlib/base/contract.h"
+#include "clientlib/ring/checksum.h"
 #include "clientlib/ring/futex.h"
 
 namespace headrace::ring {
@@ -167,6 +168,14 @@ const std::int64_t* RingReader::offsets(std::uint32_t slot, std::size_t field) c
 const RowDesc* RingReader::rows(std::uint32_t slot) const {
   require(slot < slot_count_, "slot index out of range");
   return reinterpret_cast<const RowDesc*>(data_.data() + slot * slot_stride_ + rows_offset_);
+}
+
+bool RingReader::intact(std::uint32_t index) {
+  const SlotDesc& desc = slot(index);
+  if (desc.checksum == 0) return true;
+  freshen(index);  // this process's own writes are no damage
+  return desc.checksum == checksum_of({memory(index).data(), descs_, rows_offset_, row_capacity_},
+                                      std::min(desc.rows, row_capacity_));
 }
 
 std::uint32_t RingReader::row_capacity() const {

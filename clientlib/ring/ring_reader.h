@@ -63,6 +63,9 @@ class RingReader {
   [[nodiscard]] const std::byte* values(std::uint32_t slot, std::size_t field) const;
   [[nodiscard]] const std::int64_t* offsets(std::uint32_t slot, std::size_t field) const;
   [[nodiscard]] const RowDesc* rows(std::uint32_t slot) const;
+  /// False: the granted slot does not have the bytes that its checksum was made of. Only for the thread that
+  /// calls `next`, before the slot is read.
+  [[nodiscard]] bool intact(std::uint32_t slot);
   [[nodiscard]] std::uint32_t row_capacity() const;
   [[nodiscard]] std::uint64_t server_heartbeat_ns() const;
   [[nodiscard]] std::uint64_t instance() const;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "clientlib/base/contract.h"
+#include "clientlib/ring/checksum.h"
 #include "clientlib/ring/futex.h"
 
 namespace headrace::ring {
@@ -135,6 +136,7 @@ Result<std::unique_ptr<RingWriter>> RingWriter::create(const Options& options, s
   std::unique_ptr<RingWriter> ring(new RingWriter);
   ring->layout_ = std::move(plan->slot);
   ring->name_ = options.name;
+  ring->checksums_ = options.checksums;
   ring->data_ = std::move(*data);
   ring->control_ = std::move(*control);
   ring->lanes_ = std::make_unique<Lane[]>(options.lanes);
@@ -217,8 +219,24 @@ void RingWriter::publish(LoanedSlot loaned, const BatchInfo& info) {
   desc.payload_bytes = payload;
   desc.rows = info.rows;
   desc.valid_rows = info.valid_rows;
+  desc.checksum = info.checksum;
   step(loaned.index_, SlotState::kFilling, slot_word(loaned.generation_, SlotState::kReady));
   loaned.ring_ = nullptr;
+}
+
+std::uint64_t RingWriter::checksum(std::uint32_t index, std::uint32_t rows) const {
+  return checksum_of(
+      {data_.data() + index * layout_.slot_stride, layout_.fields, layout_.rows_offset, layout_.row_capacity},
+      rows);
+}
+
+bool RingWriter::intact(std::uint32_t index) const {
+  const SlotDesc& desc = slot(index);
+  return desc.checksum == 0 || desc.checksum == checksum(index, desc.rows);
+}
+
+std::uint64_t LoanedSlot::checksum(std::uint32_t rows) const {
+  return ring_->checksums_ ? ring_->checksum(index_, rows) : 0;
 }
 
 void RingWriter::abandon(LoanedSlot loaned) {

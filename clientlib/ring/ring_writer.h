@@ -28,6 +28,7 @@ struct BatchInfo {
   std::uint64_t position = 0;
   std::uint32_t rows = 0;
   std::uint32_t valid_rows = 0;
+  std::uint64_t checksum = 0;  ///< LoanedSlot::checksum()
 };
 
 /// The right to write one slot. Move-only. If it is destroyed unpublished, it abandons the slot, which needs
@@ -45,6 +46,8 @@ class LoanedSlot {
   [[nodiscard]] std::byte* values(std::size_t field) const { return memory().values(field); }
   [[nodiscard]] std::int64_t* offsets(std::size_t field) const { return memory().offsets(field); }
   [[nodiscard]] RowDesc* rows() const { return memory().rows(); }
+  /// Of these rows, once they are written; 0: the ring has no checksums. Any thread, without the mutex.
+  [[nodiscard]] std::uint64_t checksum(std::uint32_t rows) const;
 
  private:
   friend class RingWriter;
@@ -71,6 +74,7 @@ class RingWriter {
     std::uint32_t slots = 0;  ///< the most that it can have; see allocate()
     std::uint32_t lanes = 0;  ///< the largest number of clients attached at once
     ClientAccess data_access = ClientAccess::kReadWrite;
+    bool checksums = false;
   };
   /// The number of bytes of both segments once all slots have memory.
   static Result<std::uint64_t> bytes_needed(const Options& options);
@@ -94,6 +98,8 @@ class RingWriter {
   void abandon(LoanedSlot slot);
   /// READY -> FREE.
   void release(std::uint32_t slot);
+  /// False: the READY slot does not have the bytes that its checksum was made of.
+  [[nodiscard]] bool intact(std::uint32_t slot) const;
   [[nodiscard]] SlotState state(std::uint32_t slot) const;
   [[nodiscard]] std::uint64_t generation(std::uint32_t slot) const;
 
@@ -165,9 +171,11 @@ class RingWriter {
   [[nodiscard]] LaneBlock& block(std::uint32_t lane) const;
   [[nodiscard]] Lane& attached_lane(std::uint32_t lane) const;
   void step(std::uint32_t slot, SlotState from, std::uint64_t to_word);
+  [[nodiscard]] std::uint64_t checksum(std::uint32_t slot, std::uint32_t rows) const;
 
   // Immutable after create.
   SlotLayout layout_;
+  bool checksums_ = false;
   std::string name_;
   Segment data_;
   Segment control_;

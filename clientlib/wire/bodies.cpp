@@ -242,14 +242,28 @@ Result<void> from_json(const json& in, AttachReply& value) {
       .done();
 }
 
+json to_json(const DamagedSlot& value) {
+  return {{"slot", value.slot}, {"generation", value.generation}};
+}
+
+Result<void> from_json(const json& in, DamagedSlot& value) {
+  return ObjectReader(in, "damaged slot")
+      .integer("slot", value.slot)
+      .integer("generation", value.generation, kMaxCount)
+      .done();
+}
+
 json to_json(const CursorSetRequest& value) {
-  return {{"session", value.session}, {"cursor", to_json(value.cursor)}};
+  json out = {{"session", value.session}, {"cursor", to_json(value.cursor)}};
+  if (value.damaged) out["damaged"] = to_json(*value.damaged);
+  return out;
 }
 
 Result<void> from_json(const json& in, CursorSetRequest& value) {
   return ObjectReader(in, "cursor_set request")
       .name("session", value.session)
       .object("cursor", value.cursor)
+      .optional_object("damaged", value.damaged)
       .done();
 }
 

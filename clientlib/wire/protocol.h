@@ -114,9 +114,15 @@ struct AttachReply {
   std::uint32_t batches_behind = 0;
 };
 
+/// A slot that a client holds and that its checksum does not match.
+struct DamagedSlot {
+  std::uint32_t slot = 0;
+  std::uint64_t generation = 0;
+};
 struct CursorSetRequest {
   std::string session;
   Cursor cursor;
+  std::optional<DamagedSlot> damaged;  ///< its batch is made again, for all clients
 };
 struct CursorSetReply {
   std::uint32_t seek = 0;  ///< grants with another seek are stale
@@ -182,6 +188,7 @@ HEADRACE_WIRE_BODY(Batching);
 HEADRACE_WIRE_BODY(OpenRequest);
 HEADRACE_WIRE_BODY(OpenReply);
 HEADRACE_WIRE_BODY(AttachReply);
+HEADRACE_WIRE_BODY(DamagedSlot);
 HEADRACE_WIRE_BODY(CursorSetRequest);
 HEADRACE_WIRE_BODY(CursorSetReply);
 HEADRACE_WIRE_BODY(FailureRequest);

@@ -172,6 +172,7 @@ Result<void> assemble_stream(const std::string& name, const config::StreamConfig
       .on_device = setup.maker->on_device()};
   setup.data_access = config.ring.data_access == config::Access::kReadOnly ? ring::ClientAccess::kReadOnly
                                                                            : ring::ClientAccess::kReadWrite;
+  setup.checksums = config.ring.checksums;
   setup.info.live = setup.feed != nullptr;
   setup.wait_for = config.sharing.wait_for;
   setup.wait_timeout = config.sharing.wait_timeout;

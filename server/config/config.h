@@ -78,6 +78,7 @@ struct RingConfig {
   std::uint32_t max_leases = 3;  ///< per client
   std::uint32_t max_clients = 4;
   Access data_access = Access::kReadOnly;
+  bool checksums = false;
 
   static described::Description<RingConfig> description();
 };

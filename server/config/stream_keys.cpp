@@ -54,8 +54,10 @@ Description<RingConfig> RingConfig::description() {
            "Clients that may be attached at once."),
        key("data_access", &Self::data_access, word(words_of(Access())),
            "read_only: no client can change the batches that others read. read_write: clients can map the "
-           "ring "
-           "writable, which some GPUs need to pin it; the loader warns if it cannot pin the ring.")}};
+           "ring writable, which some GPUs need to pin it; the loader warns if it cannot pin the ring."),
+       key("checksums", &Self::checksums, boolean(),
+           "Clients compare each batch with a checksum (XXH3) that the server made of it. A batch that was "
+           "damaged in memory is made again.")}};
 }
 
 Description<SharingConfig> SharingConfig::description() {

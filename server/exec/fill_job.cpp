@@ -121,6 +121,7 @@ bool FillJob::finish(std::uint32_t count) {
   if (done.fetch_add(count, std::memory_order_acq_rel) + count != rows.rows) return false;
   if (const auto lost = maker.fault()) failure.stop(*lost);
   if (!failure.failed()) join_ragged();
+  if (slot) checksum = slot->checksum(rows.rows);  // here, because the next step holds the engine's lock
   return true;
 }
 

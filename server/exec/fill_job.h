@@ -87,6 +87,7 @@ struct FillJob {
   /// Has the memory, if that is a slot of a ring. Moved out by the worker that completes the job; other
   /// workers use the pointers below.
   std::optional<ring::LoanedSlot> slot;
+  std::uint64_t checksum = 0;      ///< of the finished slot; written by the worker that ended the last row
   std::vector<std::byte*> values;  ///< the batch's first row of each field
   std::vector<RaggedField> ragged;
   ring::RowDesc* const descs;

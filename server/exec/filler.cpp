@@ -118,7 +118,8 @@ void Filler::complete(FillJob& job, metrics::StreamCounters& counters) {
                                     .batch = cursor.batch,
                                     .position = job.rows.first,
                                     .rows = job.rows.rows,
-                                    .valid_rows = job.rows.valid});
+                                    .valid_rows = job.rows.valid,
+                                    .checksum = job.checksum});
     last_batch_ns_ = ring::monotonic_ns();
     counters.batches.add(1);
     counters.published_bytes.add(job.bytes());

@@ -374,6 +374,7 @@ void Lanes::publish(StreamFigures& figures) {
   figures.leased = slots.leased;
   figures.detachments = ledger_.detachments();
   figures.leases_reclaimed = leases_reclaimed_;
+  figures.checksum_mismatches = checksum_mismatches_;
   figures.granted = granted_;
   figures.awaited_clients = awaited_clients();
   const bool awaits = figures.awaited_clients > 0 && first_ask_ns_ != 0;

@@ -79,6 +79,10 @@ class Lanes {
   /// Frees leases, cancels pending batches and remembers the member. False: the lane was not used.
   bool close(std::uint32_t lane, std::uint64_t now_ns);
   wire::CursorSetReply seek(std::uint32_t lane, const Cursor& cursor);
+  /// The lane wants `batch` again, because the slot that it got is damaged. If that is so, no other lane gets
+  /// that slot either.
+  wire::CursorSetReply request_again(std::uint32_t lane, const Cursor& batch,
+                                     const wire::DamagedSlot& damaged);
   /// Why the lane gets no further batches: the stream failed, or its feed ended and the lane has had them
   /// all.
   [[nodiscard]] std::optional<Error> failure_of(std::uint32_t lane) const;
@@ -152,6 +156,8 @@ class Lanes {
   [[nodiscard]] std::optional<std::uint32_t> hindmost() const;  ///< of the lanes that are not fenced
   [[nodiscard]] std::optional<Cursor> hindmost_next() const;
   [[nodiscard]] Cursor consumed_by(std::uint32_t lane) const;
+  wire::CursorSetReply move(std::uint32_t lane, const Cursor& cursor);
+  void reject(std::uint32_t lane, const wire::DamagedSlot& damaged);
   /// How far a client that continues at `next` had consumed; it may have fetched batches ahead.
   [[nodiscard]] static Cursor consumed_before(const publish::Group& group, const publish::Member& former,
                                               const Cursor& next);
@@ -188,7 +194,7 @@ class Lanes {
   std::uint32_t open_ = 0, attached_ = 0;    ///< lanes
   std::uint64_t changed_ = 0, to_wake_ = 0;  ///< one bit per lane
   std::uint64_t first_ask_ns_ = 0;           ///< 0: none of this stream's clients has called next()
-  std::uint64_t leases_reclaimed_ = 0, missing_ranks_ = 0, granted_ = 0;
+  std::uint64_t leases_reclaimed_ = 0, checksum_mismatches_ = 0, missing_ranks_ = 0, granted_ = 0;
   bool draining_ = false;
   // reused, to save allocations per batch
   std::vector<publish::Ledger::Order> orders_;

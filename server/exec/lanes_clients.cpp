@@ -331,13 +331,19 @@ Result<void> Lanes::may_seek(std::uint32_t index) const {
 }
 
 wire::CursorSetReply Lanes::seek(std::uint32_t index, const Cursor& cursor) {
-  Lane& lane = lanes_[index];
+  const auto reply = move(index, cursor);
+  lanes_[index].begin = lanes_[index].consumed = reply.cursor;
+  return reply;
+}
+
+wire::CursorSetReply Lanes::move(std::uint32_t index, const Cursor& cursor) {
+  const Lane& lane = lanes_[index];
   wire::CursorSetReply reply;
   reply.seek = ledger_.seek(index, cursor);
   forget_order(index);
   free_slots();
   changed(index);
-  reply.cursor = lane.begin = lane.consumed = ledger_.next(index);
+  reply.cursor = ledger_.next(index);
   reply.length = lane.group->plan->length(reply.cursor.origin);
   reply.epoch_length = lane.group->plan->length(0);
   return reply;

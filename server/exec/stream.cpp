@@ -47,7 +47,8 @@ ring::RingWriter::Options ring_options(const StreamSetup& setup, std::uint32_t c
           .rows = setup.info.most_rows(),
           .slots = publish::Ledger::slots_needed(setup.ledger, clients),
           .lanes = setup.ledger.lanes,
-          .data_access = setup.data_access};
+          .data_access = setup.data_access,
+          .checksums = setup.checksums};
 }
 
 Result<std::unique_ptr<Stream>> Stream::create(StreamSetup setup) {
@@ -135,8 +136,9 @@ void Stream::close(std::uint32_t lane, std::uint64_t now_ns) {
   if (lanes_.close(lane, now_ns)) filler_.look_ahead().drop_unwanted();
 }
 
-wire::CursorSetReply Stream::seek(std::uint32_t lane, const Cursor& cursor) {
-  auto reply = lanes_.seek(lane, cursor);
+wire::CursorSetReply Stream::seek(std::uint32_t lane, const Cursor& cursor,
+                                  const std::optional<wire::DamagedSlot>& damaged) {
+  auto reply = damaged ? lanes_.request_again(lane, cursor, *damaged) : lanes_.seek(lane, cursor);
   filler_.look_ahead().drop_unwanted();
   return reply;
 }

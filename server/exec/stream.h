@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,7 @@ struct StreamSetup {
   std::shared_ptr<const SampleMaker> maker;
   publish::Ledger::Options ledger;
   ring::ClientAccess data_access = ring::ClientAccess::kReadWrite;
+  bool checksums = false;
   std::uint32_t wait_for = 1;               ///< clients of the gate's streams that must call next() first
   std::chrono::nanoseconds wait_timeout{};  ///< this long after the first one, those that have asked begin
   std::chrono::nanoseconds patience{};      ///< the longest wait of a client for one behind; 0: none
@@ -90,7 +92,9 @@ class Stream {
   [[nodiscard]] Lanes& lanes() { return lanes_; }
   [[nodiscard]] const Lanes& lanes() const { return lanes_; }
   void close(std::uint32_t lane, std::uint64_t now_ns);
-  wire::CursorSetReply seek(std::uint32_t lane, const Cursor& cursor);
+  /// `damaged`: see Lanes::request_again.
+  wire::CursorSetReply seek(std::uint32_t lane, const Cursor& cursor,
+                            const std::optional<wire::DamagedSlot>& damaged = {});
   std::vector<std::uint32_t> fence_stuck(std::uint64_t now_ns, std::uint64_t evict_after_ns);
   void drain();
   void beat(std::uint64_t now_ns, std::uint64_t grace_ns);

@@ -31,7 +31,7 @@ struct StreamFigures {
   std::uint64_t blocked_ns = 0;        ///< total time with a full ring, up to blocked_since_ns
   std::uint64_t blocked_since_ns = 0;  ///< 0: the ring is not full
   std::uint64_t last_batch_ns = 0;     ///< 0: no batch yet
-  std::uint64_t detachments = 0, leases_reclaimed = 0;
+  std::uint64_t detachments = 0, leases_reclaimed = 0, checksum_mismatches = 0;
   std::uint64_t granted = 0;          ///< samples of all batches that clients were granted
   std::uint64_t awaited_clients = 0;  ///< clients missing at the stream's gate before the first grant
   /// When the stream begins without them; 0: none is missing, or none has called next().

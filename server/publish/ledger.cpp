@@ -348,6 +348,16 @@ bool Ledger::ack(std::uint32_t lane, std::uint32_t slot) {
   return true;
 }
 
+void Ledger::condemn(std::uint32_t index) {
+  Slot& slot = slots_[index];
+  require(slot.state == State::kReady, "condemn() of a slot that is not ready");
+  by_batch_.erase(by_batch_.iterator_to(slot));
+  slot.key.owner = BatchKey::kNobody;  // no lane finds it any more
+  by_batch_.insert(slot);
+  for (std::uint64_t lanes = slot.pending; lanes != 0; lanes &= lanes - 1)
+    drop_pending(static_cast<std::uint32_t>(std::countr_zero(lanes)), slot);
+}
+
 void Ledger::take_freed(std::vector<std::uint32_t>& out) {
   out.insert(out.end(), freed_.begin(), freed_.end());
   for (const std::uint32_t slot : freed_) make_idle(slots_[slot]);

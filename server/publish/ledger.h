@@ -46,6 +46,7 @@ namespace headrace::server::publish {
 /// Identifies a batch among a stream's slots.
 struct BatchKey {
   static constexpr std::uint64_t kEveryone = ~std::uint64_t{0};
+  static constexpr std::uint64_t kNobody = kEveryone - 1;  ///< of a condemned slot
   Cursor cursor;
   /// shard: the number of the opening of its lane, because the lane's next client may be of another rank, and
   /// a batch that was begun for its former one may still be in the making; broadcast: kEveryone
@@ -143,6 +144,16 @@ class Ledger {
   void take_grants(std::vector<Order>& out);
   /// False: this lane holds no lease on that slot.
   bool ack(std::uint32_t lane, std::uint32_t slot);
+  /// The READY slot's batch is damaged: it is made again, in another slot, for the lanes that wait for it.
+  /// Those that hold it keep the slot until they ack it.
+  void condemn(std::uint32_t slot);
+  [[nodiscard]] bool condemned(std::uint32_t slot) const {
+    return slots_[slot].state == State::kReady && slots_[slot].key.owner == BatchKey::kNobody;
+  }
+  [[nodiscard]] const Cursor& batch(std::uint32_t slot) const { return slots_[slot].key.cursor; }
+  [[nodiscard]] bool has_lease(std::uint32_t lane, std::uint32_t slot) const {
+    return slot < slots_.size() && (slots_[slot].leased & bit(lane)) != 0;
+  }
   /// Appends ready slots that became free since the last call.
   void take_freed(std::vector<std::uint32_t>& out);
 

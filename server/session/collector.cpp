@@ -235,6 +235,11 @@ std::vector<MetricFamily> Collector::Collect() const {
         [](const auto& s) { return s.figures.missing_ranks; });
   counter("headrace_leases_reclaimed_total", "Leases reclaimed from clients that died.",
           [](const auto& s) { return s.figures.leases_reclaimed; });
+  counter(
+      "headrace_checksum_mismatches_total",
+      "Batches that were damaged in memory, as clients found by their checksums (ring.checksums), and were "
+      "made again.",
+      [](const auto& s) { return s.figures.checksum_mismatches; });
   counter("headrace_detachments_total",
           "Times that a client fell more than max_lag batches behind its stream's foremost client, and got "
           "batches of its own.",

@@ -112,6 +112,7 @@ nlohmann::json Collector::stats() const {
         {"blocked_seconds", static_cast<double>(s.blocked_ns) * 1e-9},
         {"leases_reclaimed", s.figures.leases_reclaimed},
         {"detachments", s.figures.detachments},
+        {"checksum_mismatches", s.figures.checksum_mismatches},
         {"max_lag", s.max_lag},
         {"ring_bytes", s.ring_bytes},
         {"decoded_cache_bytes",

@@ -118,7 +118,7 @@ Result<wire::CursorSetReply> Sessions::seek(const wire::CursorSetRequest& reques
       return fail(ErrorCode::kInvalidArgument,
                   fmt::format("cursor {}: stream `{}` has {} samples", to_string(request.cursor),
                               stream.info().name, stream.info().samples));
-    return stream.seek(session->lane, request.cursor);
+    return stream.seek(session->lane, request.cursor, request.damaged);
   });
 }
 
