@@ -88,12 +88,12 @@ Decoded<ImageSize> Decoder::open(const ImageData& image, std::uint64_t max_pixel
   return bad(BadReason::kUnknownFormat, "neither a JPEG nor a PNG file by its first bytes");
 }
 
-Decoded<void> Decoder::begin(Rect region, bool keep) {
+Decoded<void> Decoder::begin(Rect region, bool keep, std::size_t more) {
   return impl_->with_reader([&](auto& reader) -> Decoded<void> {
-    auto turn = Turn::take(reader.memory(region, keep));
+    auto turn = Turn::take(reader.memory(region, keep) + more);
     if (!turn) return tl::make_unexpected(std::move(turn.error()));
     impl_->turn = std::move(*turn);
-    impl_->left = keep ? 0 : region.height;
+    impl_->left = keep || more >= Turn::kLarge ? 0 : region.height;
     return reader.begin(region, keep);
   });
 }
@@ -107,6 +107,10 @@ Decoded<Rows> Decoder::next() {
 
 void Decoder::close() {
   impl_->end_turn();
+}
+
+bool Decoder::has_turn() const {
+  return !impl_->turn.is_empty();
 }
 
 bool Decoder::warned() const {

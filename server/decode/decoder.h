@@ -86,13 +86,16 @@ class Decoder {
 
   /// `region` is within the image and not empty. keep: blocks stay valid until close() or the next open, and
   /// are contiguous in memory with one stride. Waits while other threads decode large images (turn.h).
-  Decoded<void> begin(Rect region, bool keep);
+  /// `more`: bytes that the caller needs for this image until close().
+  Decoded<void> begin(Rect region, bool keep, std::size_t more = 0);
 
   /// The region's next rows: kBlockRows of them, or the rest.
   Decoded<Rows> next();
 
   /// The last image and its blocks are no longer needed. Without `keep`, its last block says so as well.
   void close();
+  /// Whether this is a large image, whose memory must be freed before close().
+  [[nodiscard]] bool has_turn() const;
 
   /// Whether the decoder repaired something in what was read so far (libjpeg's warnings), or smoothed over
   /// missing scans of a progressive JPEG.

@@ -74,7 +74,7 @@ struct Plan::Impl {
     } catch (const std::length_error&) {
       refuse(BadReason::kTooLarge, "no memory for the image");
     }
-    scratch.decoder.close();
+    scratch.close();
     const auto total = ring::monotonic_ns() - start;
     report.transform_ns = total - std::min(total, report.decode_ns);
     return report;

@@ -45,7 +45,7 @@ bool Plan::prepare(const decode::ImageData& image, Scratch& scratch, std::uint64
   auto* const to = reinterpret_cast<std::byte*>(decode::grow(storage, bytes));
   const bool made_all =
       run_stages(stages, plan.config.passes, plan.prepared, state, to, decode_ns).has_value();
-  state.decoder.close();
+  state.close();
   if (!made_all) return false;
   out.bytes = std::span(storage).first(bytes);
   out.pixels = {.width = made.width, .height = made.height, .channels = channels, .planar = false};
@@ -53,10 +53,10 @@ bool Plan::prepare(const decode::ImageData& image, Scratch& scratch, std::uint64
   // render() decodes less and may not meet this damage, so it must not be reported here either.
   return !state.decoder.warned();
 } catch (const std::bad_alloc&) {
-  scratch.state().decoder.close();
+  scratch.state().close();
   return false;
 } catch (const std::length_error&) {
-  scratch.state().decoder.close();
+  scratch.state().close();
   return false;
 }
 

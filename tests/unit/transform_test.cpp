@@ -233,6 +233,19 @@ TEST(Stages, ResizeThenCenterCropIsOneWindow) {
   EXPECT_EQ(stages[0].window, (decode::Rect{58, 16, 224, 224}));
 }
 
+TEST(Stages, NeedMemoryForTheImagesBetweenThemAndBetweenThePassesOfAResize) {
+  PlanConfig config;
+  config.transforms = {make_op("resize", {{"size", {10, 20}}})};
+  const auto bytes = [&](decode::ImageSize size) {
+    return bytes_between(stages_of_chain(config, size, {}), ResizePasses::kHorizontalFirst);
+  };
+  EXPECT_EQ(bytes({100, 5000}), 3U * 20 * 5000) << "rows of the width, before their number is reduced";
+  config.transforms = {make_op("center_crop", {{"size", {30, 40}}})};
+  EXPECT_EQ(bytes({100, 5000}), 0U);
+  config.transforms = {make_op("resize", {{"size", {30, 40}}}), make_op("resize", {{"size", {8, 8}}})};
+  EXPECT_EQ(bytes({100, 5000}), 3U * (40 * 5000 + 40 * 30 + 8 * 30));
+}
+
 TEST(Plan, SurvivesDamagedFilesInLongChains) {
   std::mt19937 random(12);
   const auto plan = plan_of({make_op("resize", {{"size", 90}}), make_op("random_horizontal_flip"),

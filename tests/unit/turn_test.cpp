@@ -98,6 +98,19 @@ TEST(Turn, WaitsForMemoryThatIsLackingForAWhile) {
   EXPECT_TRUE(turn.get());
 }
 
+TEST(Decoding, HasATurnForWhatItsCallerNeedsUntilTheImageIsClosed) {
+  const auto file = pixels::make_jpeg({.width = 64, .height = 48});
+  for (const std::size_t more : {Turn::kLarge / 2, Turn::kLarge}) {
+    Decoder decoder;
+    ASSERT_TRUE(decoder.open(file, 1 << 20));
+    ASSERT_TRUE(decoder.begin({0, 0, 64, 48}, false, more));
+    for (int rows = 0; rows < 48;) rows += decoder.next().value().count;
+    EXPECT_EQ(decoder.has_turn(), more == Turn::kLarge);
+    decoder.close();
+    EXPECT_FALSE(decoder.has_turn());
+  }
+}
+
 TEST(Decoding, EndsWhenTheThreadMustStopAndTheDecoderCanBeUsedAgain) {
   std::atomic<bool> stop{false};
   const StopOn on(stop);

@@ -40,6 +40,8 @@ struct Scratch::State {
     std::size_t copied = 0;  ///< bytes, if the row is an exact copy of the picture; else 0
   };
   std::array<Kept, 4> kept;
+  /// The image is made: closes the decoder, and frees what a large image needed.
+  void close();
   [[nodiscard]] Kept& kept_of(std::uint64_t plan) { return kept[plan % kept.size()]; }
 };
 

@@ -18,11 +18,12 @@ using decode::Rows;
 
 class DecoderSource final : public RowSource {
  public:
-  DecoderSource(decode::Decoder& decoder, std::uint64_t& ns) : decoder_(decoder), ns_(ns) {}
+  DecoderSource(decode::Decoder& decoder, std::size_t more, std::uint64_t& ns)
+      : decoder_(decoder), more_(more), ns_(ns) {}
 
   Decoded<void> begin(Rect region, bool keep) override {
     const auto start = ring::monotonic_ns();
-    auto result = decoder_.begin(region, keep);
+    auto result = decoder_.begin(region, keep, more_);
     ns_ += ring::monotonic_ns() - start;
     return result;
   }
@@ -35,6 +36,7 @@ class DecoderSource final : public RowSource {
 
  private:
   decode::Decoder& decoder_;
+  std::size_t more_;
   std::uint64_t& ns_;
 };
 
@@ -129,7 +131,7 @@ class OutputSink final : public RowSink {
 
 Decoded<void> run_stages(std::span<const Stage> stages, ResizePasses passes, const PixelFormat& format,
                          Scratch::State& scratch, std::byte* out, std::uint64_t& decode_ns) {
-  DecoderSource decoder(scratch.decoder, decode_ns);
+  DecoderSource decoder(scratch.decoder, bytes_between(stages, passes), decode_ns);
   OutputSink last(format, stages.back().output(), out, scratch);
   const auto run_upright = [&](const Stage& stage, RowSource& source, RowSink& sink) {
     return stage.resized && stage.interpolation != Interpolation::kNearest

@@ -158,4 +158,17 @@ bool vertical_first(const Stage& stage, ResizePasses passes) {
          lost_rows > 2 * lost_columns;
 }
 
+std::size_t bytes_between(std::span<const Stage> stages, ResizePasses passes) {
+  const auto bytes = [](std::int32_t width, std::int32_t height) {
+    return static_cast<std::size_t>(width) * static_cast<std::size_t>(height) * 3;
+  };
+  std::size_t sum = 0;
+  for (const Stage& stage : stages) {
+    if (&stage != &stages.back()) sum += bytes(stage.window.width, stage.window.height);
+    if (stage.transposed) sum += bytes(stage.window.width, stage.window.height);
+    if (stage.resized && !vertical_first(stage, passes)) sum += bytes(stage.window.width, stage.crop.height);
+  }
+  return sum;
+}
+
 }  // namespace headrace::server::transform

@@ -4,6 +4,7 @@
 #include <array>
 #include <boost/align/aligned_allocator.hpp>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "server/decode/decoder.h"
@@ -45,5 +46,7 @@ void stages_of(const std::vector<Step>& steps, decode::ImageSize size, Stages& s
 
 /// The order of a stage's resize passes.
 bool vertical_first(const Stage& stage, ResizePasses passes);
+/// Memory for the images between stages and between the passes of a resize; about.
+std::size_t bytes_between(std::span<const Stage> stages, ResizePasses passes);
 
 }  // namespace headrace::server::transform
