@@ -257,7 +257,7 @@ HttpServer::~HttpServer() {
         std::this_thread::sleep_for(std::chrono::milliseconds(5));
       }
     });
-  } catch (const std::system_error&) {  // no further thread can be created: it takes the 2 s
+  } catch (const std::exception&) {  // no further thread can be created, or no memory: it takes the 2 s
   }
   impl_->server.reset();
   stopped = true;
