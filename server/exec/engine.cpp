@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cstring>
 #include <exception>
+#include <optional>
 
 #include "clientlib/base/contract.h"
 #include "clientlib/base/nearest.h"
@@ -108,11 +109,12 @@ void Engine::run(std::size_t index) {
   Worker& worker = *workers_[index];
   worker.id = ::gettid();
   const decode::StopOn stop(stopping_);
-  RowScratch scratch;
+  std::optional<RowScratch> scratch;  // made in the loop, which handles a lack of memory
   std::unique_lock lock(mutex_);
   while (!stopping_.load(std::memory_order_relaxed)) {
     try {
-      if (!run_one(worker, scratch, lock)) park(worker, scratch, lock);
+      if (!scratch) scratch.emplace();
+      if (!run_one(worker, *scratch, lock)) park(worker, *scratch, lock);
     } catch (...) {
       // Thrown by tiling or by the worker's own state: contain() handles the streams' exceptions.
       if (!lock.owns_lock()) lock.lock();
