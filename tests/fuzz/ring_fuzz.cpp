@@ -113,6 +113,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   // Waits, and is woken by itself.
   (void)reader.next(1, std::chrono::microseconds(10), std::chrono::microseconds(1), nullptr);
   reader.wake();
-  if (flags & 4) reader.keep_held_only();
+  if (flags & 4) reader.keep_viewed_only();
   return 0;
 }
