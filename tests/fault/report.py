@@ -135,11 +135,11 @@ def read_run(file: Path) -> Run:
 
 def ended(row: Row, runs: list[Run]) -> str:
     """How a row's tests ended, each in the newest run that has it. Those that did not pass are named."""
-    passed, missing, others, days = 0, 0, [], []
+    passed, missing, others, days = 0, list[str](), list[str](), list[str]()
     known = {test: run for run in runs for test in run.results}  # the newest is the last
     for pattern in row.tests:
         tests = named(pattern, known)
-        missing += not tests
+        missing += [] if tests else [f"not run: `{pattern}`"]
         for test in tests:
             result = known[test].results[test]
             days.append(known[test].time[:10])
@@ -148,8 +148,7 @@ def ended(row: Row, runs: list[Run]) -> str:
             else:
                 others.append(f"{result.outcome}{' (' + result.why + ')' if result.why else ''}: `{test}`")
     said = [f"{passed} passed, {min(days)}"] if passed else []
-    said += [f"{missing} not run"] if missing else []
-    said += others + ([f"open: {row.open}"] if row.open else [])
+    said += missing + others + ([f"open: {row.open}"] if row.open else [])
     return "<br>".join(said).replace("|", "\\|").replace("\n", " ")
 
 

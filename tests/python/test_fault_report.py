@@ -40,7 +40,7 @@ def report(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
         (["Records.AreRead"], "failed: `Records.AreRead`"),
         (["python/test_x.py::test_waits"], "failed (as expected: a \\| b): `python/test_x.py::test_waits`"),
         (["python/test_x.py::test_skips"], "skipped (no root): `python/test_x.py::test_skips`"),
-        (["RingDeath.*", "Ring.Is"], "1 passed, 2026-11-27<br>1 not run"),
+        (["RingDeath.*", "Ring.Is"], "1 passed, 2026-11-27<br>not run: `Ring.Is`"),
     ],
 )
 def test_results_are_found_by_the_names_of_the_list(report: ModuleType, tmp_path: Path, tests: list[str], ended: str) -> None:
