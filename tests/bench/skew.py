@@ -5,7 +5,7 @@ relative to the first one, is their own work, which sharing cannot save.
 
     python3 tests/bench/skew.py IMAGES --headrace build/release/server/verbs/headrace --seconds 60 --rounds 3
 
-IMAGES is a folder per class of JPEGs. A case is a training of 10 minutes, scaled to `--seconds`: the longer the delays are relative to
+IMAGES is a folder per class of JPEGs. A case is a training of `--minutes`, scaled to `--seconds`: the longer the delays are relative to
 it, the more is decoded twice. Trainers wait `--step` seconds after each batch of 64 samples (in proportion for other sizes), as if they
 trained.
 """
@@ -45,8 +45,7 @@ JOBS: Streams = {f"job{i}": stream((32, 64, 96, 128)[i], i, i % 2 == 1) for i in
 SWEEP: Streams = {f"job{i}": stream((32, 64, 128, 256)[i % 4], i % 4, i >= 4) for i in range(8)}
 ONE: Streams = {"train": stream()}
 
-NOMINAL = 600  # seconds
-# name: streams, and the trainers: stream, start, and the time at which it is killed, to be restarted (nominal seconds)
+# name: streams, and the trainers: stream, start, and the time at which it is killed, to be restarted (seconds of the training)
 CASES: dict[str, tuple[Streams, list[tuple[str, float, float | None]]]] = {
     "1 trainer": (ONE, [("train", 0, None)]),
     "2 trainers, 10 s apart": (ONE, [("train", 0, None), ("train", 10, None)]),
@@ -157,7 +156,8 @@ def play_in(
         starts = sorted(enumerate(parts), key=lambda part: part[1][1])
         kills = [(at, index) for index, (_, _, at) in enumerate(parts) if at is not None]
         by_index: dict[int, Trainer] = {}
-        while (now := (time.monotonic() - begun) * NOMINAL / seconds) < NOMINAL:
+        whole = 60 * args.minutes
+        while (now := (time.monotonic() - begun) * whole / seconds) < whole:
             while starts and starts[0][1][1] <= now:
                 index, (name, _, _) = starts.pop(0)
                 command = [sys.executable, __file__, "--train", str(folder / "run"), name, f"client{index}", str(args.step), str(folder / f"state{index}")]
@@ -187,6 +187,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("images")
     parser.add_argument("--headrace", default="headrace")
+    parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--seconds", type=float, default=100)
     parser.add_argument("--step", type=float, default=0.2)
     parser.add_argument("--rounds", type=int, default=3)
