@@ -360,6 +360,7 @@ void Rank::be_hostile() {
       auto* const bytes = reinterpret_cast<std::uint8_t*>(&lease);
       for (std::size_t i = 0; i < sizeof lease; i += 1 + chance.pick(9))
         bytes[i] = static_cast<std::uint8_t>(chance.pick(256));
+      must_be_dropped_ = false;  // this may have taken back acks that the server has not read
       break;
     }
     default:  // a batch that it holds, twice or too early
