@@ -62,7 +62,7 @@ def test_a_jpeg_of_490_scans_does_not_delay_the_end(start_server: ServerFactory,
         wait_until(lambda: "2 billion scans times pixels" in server.output(), "the first image to be refused", 60)
         begin = time.monotonic()  # the workers decode the next images
         assert server.stop() == 0
-        assert time.monotonic() - begin < 3
+        assert time.monotonic() - begin < 5
 
 
 def test_large_images_take_turns_under_a_memory_limit(start_server: ServerFactory, basic_config: dict[str, Any], tmp_path: Path) -> None:
