@@ -194,13 +194,13 @@ def main() -> None:
     parser.add_argument("--cases", nargs="*", default=list(CASES), choices=list(CASES))
     args = parser.parse_args()
     runs: dict[str, list[Run]] = {case: [] for case in args.cases}
-    alone: dict[str, list[list[float]]] = {case: [] for case in args.cases if case in ALONE}  # us per sample of each job, twice a round
+    alone: dict[str, list[list[float]]] = {case: [] for case in args.cases if case in ALONE}  # us per sample of each job, six times a round
     for number in range(args.rounds):
         for case in args.cases:
             print(f"round {number + 1} of {args.rounds}: {case}", file=sys.stderr)
             runs[case].append(play(args, *CASES[case], args.seconds))
             if jobs := ALONE.get(case):
-                alone[case] += [[bench(args, jobs, name) for name in jobs] for _ in range(2)]
+                alone[case] += [[bench(args, jobs, name) for name in jobs] for _ in range(6)]
     report(runs, alone)
 
 
