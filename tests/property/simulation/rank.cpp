@@ -329,18 +329,17 @@ void Rank::turn_hostile() {
 void Rank::be_hostile() {
   Chance& chance = site_.chance;
   ring::LeaseBlock& lease = reader_->lease();
-  const std::uint64_t what = chance.pick(6);
+  const std::uint64_t what = chance.pick(6), acked = lease.acked.load();
   site_.record.note(64, what);
-  const std::uint32_t acked = lease.acked.load();
   ring::Ack& ack = lease.acks[acked % ring::kGrantRing];
   switch (what) {
     case 0:
-      lease.acked.store(acked + static_cast<std::uint32_t>(65 + chance.pick(1'000'000)));
+      lease.acked.store(static_cast<std::uint32_t>(acked + 65 + chance.pick(1'000'000)));
       must_be_dropped_ = true;
       break;
     case 1:
       ack = {.generation = ~chance.pick(1'000), .slot = chance.between(0, 20), .reserved = 7};
-      lease.acked.store(acked + 1);
+      lease.acked.store(static_cast<std::uint32_t>(acked + 1));
       must_be_dropped_ = true;
       break;
     case 2:
@@ -366,7 +365,7 @@ void Rank::be_hostile() {
     default:  // a batch that it holds, twice or too early
       if (held_.empty()) return;
       ack = {.generation = held_.front().grant.generation, .slot = held_.front().grant.slot, .reserved = 0};
-      lease.acked.store(acked + 1);
+      lease.acked.store(static_cast<std::uint32_t>(acked + 1));
   }
 }
 
