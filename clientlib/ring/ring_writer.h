@@ -46,7 +46,8 @@ class LoanedSlot {
   [[nodiscard]] std::byte* values(std::size_t field) const { return memory().values(field); }
   [[nodiscard]] std::int64_t* offsets(std::size_t field) const { return memory().offsets(field); }
   [[nodiscard]] RowDesc* rows() const { return memory().rows(); }
-  /// Of these rows, once they are written; 0: the ring has no checksums. Any thread, without the mutex.
+  /// The checksum of these rows, which must be complete; 0 if the ring has no checksums. Any thread may call
+  /// it, without the mutex.
   [[nodiscard]] std::uint64_t checksum(std::uint32_t rows) const;
 
  private:
@@ -140,8 +141,8 @@ class RingWriter {
   /// jumped by more than kGrantRing, or a slot is out of range): the caller must drop that client. The ledger
   /// checks whether (slot, generation) was really leased to this lane.
   Result<void> take_acks(std::uint32_t lane, std::vector<TakenAck>& out);
-  /// What the client wrote into its lease segment, for metrics and to tell a hung client from a dead one. The
-  /// values are not checked.
+  /// A copy of the values in the client's lease segment, which nobody has checked. Metrics show them, and
+  /// they tell a hung client from a dead one.
   struct ClientReport {
     std::uint64_t heartbeat_ns, wait_ns, private_copies, staged_copies;
     bool waiting;                    ///< it sleeps until the next grant

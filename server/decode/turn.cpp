@@ -34,7 +34,7 @@ Turns& turns() {
   return all;
 }
 
-/// Of the last measurement, which reads many files of /proc and /sys.
+/// Free memory as it was last measured. A measurement reads many files of /proc and /sys.
 ring::MemoryHeadroom headroom() {
   struct Measured {
     std::mutex mutex;

@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <initializer_list>
 #include <memory>
 #include <string>
 
@@ -115,10 +116,9 @@ void add_conditional_rules(Rules& rules) {
   }
   // glibc 2.42 asks terminals with TCGETS2 and TCSETS2; their header conflicts with <termios.h>.
   constexpr std::uint64_t kGetTerminal2 = 0x802C542A, kSetTerminal2 = 0x402C542B;
-  for (const std::uint64_t request :
-       {std::uint64_t{FIONREAD}, std::uint64_t{FIONBIO}, std::uint64_t{FIOCLEX}, std::uint64_t{TCGETS},
-        std::uint64_t{TCSETS}, std::uint64_t{TCSETSW}, std::uint64_t{TCSETSF}, std::uint64_t{TIOCGWINSZ},
-        std::uint64_t{TIOCGPGRP}, kGetTerminal2, kSetTerminal2, kSetTerminal2 + 1, kSetTerminal2 + 2})
+  for (const auto request : std::initializer_list<std::uint64_t>{
+           FIONREAD, FIONBIO, FIOCLEX, TCGETS, TCSETS, TCSETSW, TCSETSF, TIOCGWINSZ, TIOCGPGRP, kGetTerminal2,
+           kSetTerminal2, kSetTerminal2 + 1, kSetTerminal2 + 2})
     rules.allow(SCMP_SYS(ioctl), equal(1, request));
 }
 

@@ -21,12 +21,21 @@ int number_of(Interpolation interpolation) {
   return static_cast<int>(interpolation);
 }
 
+struct CloseAtEnd {
+  explicit CloseAtEnd(Scratch::State& scratch) : state(scratch) {}
+  ~CloseAtEnd() { state.close(); }
+  CloseAtEnd(const CloseAtEnd&) = delete;
+  CloseAtEnd& operator=(const CloseAtEnd&) = delete;
+  Scratch::State& state;
+};
+
 }  // namespace
 
 bool Plan::prepare(const decode::ImageData& image, Scratch& scratch, std::uint64_t room,
                    std::vector<std::uint8_t>& storage, Prepared& out) const try {
   const Impl& plan = *impl_;
   Scratch::State& state = scratch.state();
+  const CloseAtEnd close(state);
   std::uint64_t decode_ns = 0;
   const auto size = plan.open(image, state.decoder, decode_ns);
   if (!size) return false;
@@ -43,20 +52,15 @@ bool Plan::prepare(const decode::ImageData& image, Scratch& scratch, std::uint64
   const std::uint64_t bytes = pixels_of(made) * static_cast<std::uint64_t>(channels);
   if (bytes > room) return false;
   auto* const to = reinterpret_cast<std::byte*>(decode::grow(storage, bytes));
-  const bool made_all =
-      run_stages(stages, plan.config.passes, plan.prepared, state, to, decode_ns).has_value();
-  state.close();
-  if (!made_all) return false;
+  if (!run_stages(stages, plan.config.passes, plan.prepared, state, to, decode_ns)) return false;
   out.bytes = std::span(storage).first(bytes);
   out.pixels = {.width = made.width, .height = made.height, .channels = channels, .planar = false};
   out.base = *base;
   // render() decodes less and may not meet this damage, so it must not be reported here either.
   return !state.decoder.warned();
 } catch (const std::bad_alloc&) {
-  scratch.state().close();
   return false;
 } catch (const std::length_error&) {
-  scratch.state().close();
   return false;
 }
 

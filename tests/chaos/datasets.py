@@ -5,16 +5,13 @@ from __future__ import annotations
 import io
 import json
 import subprocess
-import sys
 import tarfile
 from pathlib import Path
 from typing import Any
 
+import python_tests  # noqa: F401
 from headrace import _binary
-
-sys.path.append(str(Path(__file__).resolve().parents[1] / "python"))
-
-from images import write_images  # noqa: E402
+from images import write_images
 
 CLASSES, PER_CLASS = 4, 25  # 100 samples: no multiple of a batch at most world sizes
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "python"))
+import python_tests  # noqa: F401
 
 STREAMS = ("folder", "wide", "tar", "packed", "web")
 

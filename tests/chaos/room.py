@@ -11,9 +11,8 @@ import sys
 import time
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "python"))
-
-from shims import WALL_CLOCK, Shared, preload  # noqa: E402
+import python_tests  # noqa: F401
+from shims import WALL_CLOCK, Shared, preload
 
 OWN_MOUNTS = "HEADRACE_CHAOS_MOUNTS"
 

@@ -23,7 +23,7 @@
 
 namespace headrace::testing {
 
-/// What became of the failures of one phase; printed at its end.
+/// Counts how the failures of one phase ended. A phase prints them at its end.
 using Outcomes = std::map<std::string, int>;
 
 /// Runs `attempt` with each n up to `all`, then with each stride-th, until it ends without having reached its
@@ -60,7 +60,8 @@ void fail_each(const char* phase, std::uint64_t all, std::uint64_t stride, const
   EXPECT_GT(failed, 10);
 }
 
-/// What is open, and how often. Not TCP sockets: civetweb may keep one that it accepts while it stops.
+/// The open descriptors, by what they refer to. TCP sockets are left out, because civetweb may keep one that
+/// it accepts while it stops.
 inline std::map<std::string, int> descriptors() {
   std::map<std::string, int> open;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {

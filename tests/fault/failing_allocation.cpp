@@ -84,7 +84,7 @@ const std::vector<Symbol>& symbols() {
 /// Code that is looked up by its address.
 class Code {
  public:
-  /// Of the objects whose names have one of these parts; "" is the program.
+  /// The ranges of the loaded objects whose names contain one of these parts; "" is the program.
   static Code of_objects(std::initializer_list<std::string_view> parts) {
     Code code;
     auto search = std::pair(&code, parts);
@@ -148,7 +148,7 @@ constexpr std::size_t kDepth = 64;
 
 std::atomic<bool> g_armed{false}, g_failed{false};
 std::atomic<std::int64_t> g_left{0};
-Of g_threads = Of::kThisThread;
+Threads g_threads = Threads::kThisThread;
 pthread_t g_owner{};
 std::array<std::uintptr_t, kDepth> g_stack;
 std::size_t g_depth = 0;
@@ -156,9 +156,9 @@ thread_local bool t_walking = false, t_marked = false;
 
 bool counts() {
   if (!g_armed.load(std::memory_order_acquire) || t_walking) return false;
-  if (g_threads == Of::kAllThreads) return true;
-  if (g_threads == Of::kMarkedThread) return t_marked;
-  return (::pthread_equal(::pthread_self(), g_owner) != 0) == (g_threads == Of::kThisThread);
+  if (g_threads == Threads::kAllThreads) return true;
+  if (g_threads == Threads::kMarkedThread) return t_marked;
+  return (::pthread_equal(::pthread_self(), g_owner) != 0) == (g_threads == Threads::kThisThread);
 }
 
 /// Walks the stack of the n-th allocation only: the others cost nothing but their count.
@@ -196,7 +196,7 @@ std::string demangled(const char* name) {
 }
 }  // namespace
 
-FailingAllocation::FailingAllocation(Of threads, std::uint64_t n) {
+FailingAllocation::FailingAllocation(Threads threads, std::uint64_t n) {
   (void)spared();
   (void)callers_of_malloc();
   g_threads = threads;
@@ -269,8 +269,7 @@ void* __libc_realloc(void* memory, std::size_t size);
 #endif
 
 namespace headrace::testing {
-namespace {
-void* take(std::size_t size, std::size_t alignment) {
+void* allocate(std::size_t size, std::size_t alignment) {
   if (counts() && fails_here()) throw std::bad_alloc();
 #if HEADRACE_FAILS_MALLOC
   if (alignment <= alignof(std::max_align_t)) {
@@ -284,29 +283,6 @@ void* take(std::size_t size, std::size_t alignment) {
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
-}  // namespace
 }  // namespace headrace::testing
 // NOLINTEND(bugprone-reserved-identifier, cert-dcl37-c, cert-dcl51-cpp, readability-identifier-naming,
 // cppcoreguidelines-no-malloc)
-
-// Not inlined: GCC would see free() beside a new that it knows.
-// NOLINTBEGIN(cppcoreguidelines-no-malloc, misc-new-delete-overloads)
-void* operator new(std::size_t size) {
-  return headrace::testing::take(size, 1);
-}
-void* operator new(std::size_t size, std::align_val_t alignment) {
-  return headrace::testing::take(size, static_cast<std::size_t>(alignment));
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept {
-  std::free(memory);
-}
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept {
-  std::free(memory);
-}
-[[gnu::noinline]] void operator delete(void* memory, std::align_val_t) noexcept {
-  std::free(memory);
-}
-[[gnu::noinline]] void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
-  std::free(memory);
-}
-// NOLINTEND(cppcoreguidelines-no-malloc, misc-new-delete-overloads)

@@ -21,7 +21,7 @@
 namespace headrace::testing {
 
 /// Whose allocations count.
-enum class Of : std::uint8_t {
+enum class Threads : std::uint8_t {
   kThisThread,    ///< the order is the same in each run, so all n reach all allocations
   kMarkedThread,  ///< one that called FailingAllocation::mark_this_thread()
   kOtherThreads,  ///< all but the one that made the object; which n fails which allocation varies
@@ -31,7 +31,7 @@ enum class Of : std::uint8_t {
 /// While it exists, allocation number `n` of these threads, counted from 0, fails. One at a time.
 class FailingAllocation {
  public:
-  FailingAllocation(Of threads, std::uint64_t n);
+  FailingAllocation(Threads threads, std::uint64_t n);
   FailingAllocation(const FailingAllocation&) = delete;
   FailingAllocation& operator=(const FailingAllocation&) = delete;
   ~FailingAllocation();

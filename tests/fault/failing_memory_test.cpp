@@ -185,7 +185,7 @@ TEST_F(FailingMemory, OfAConfigurationHasAName) {
   const std::string text = configuration();
   fail_each("configuration", 100, 31, [&](std::uint64_t n, const auto& done) {
     std::string became = "read";
-    const FailingAllocation allocation(Of::kThisThread, n);
+    const FailingAllocation allocation(Threads::kThisThread, n);
     try {
       if (const auto config = server::config::parse(text, "test.yaml"); !config)
         became = named(config.error());
@@ -203,7 +203,7 @@ TEST_F(FailingMemory, OfAStartHasANameAndLeavesNothingBehind) {
   fail_each("start", 60, 61, [&](std::uint64_t n, const auto& done) {
     {
       std::string became = "started";
-      const FailingAllocation allocation(Of::kAllThreads, n);
+      const FailingAllocation allocation(Threads::kAllThreads, n);
       const auto started = server::session::Server::start(config);
       if (!started) became = named(started.error());
       done(allocation, became);
@@ -222,7 +222,7 @@ TEST_F(FailingMemory, OfAClientThatAttachesHasANameAndCostsNoLane) {
   fail_each("attach, client", 100, 7, [&](std::uint64_t n, const auto& done) {
     {
       std::string became = "attached";
-      const FailingAllocation allocation(Of::kThisThread, n);
+      const FailingAllocation allocation(Threads::kThisThread, n);
       const auto stream = open(server, options);
       if (!stream) became = named(stream.error());
       done(allocation, became);
@@ -240,7 +240,7 @@ TEST_F(FailingMemory, OfAServerThatAttachesAClientHasANameAndCostsNoLane) {
   fail_each("attach, server", 100, 11, [&](std::uint64_t n, const auto& done) {
     {
       std::string became = "attached";
-      const FailingAllocation allocation(Of::kMarkedThread, n);
+      const FailingAllocation allocation(Threads::kMarkedThread, n);
       const auto stream = open("train");
       if (!stream) became = named(stream.error());
       done(allocation, became);
@@ -261,7 +261,7 @@ TEST_F(FailingMemory, OfWorkersReplacesASampleOrStopsTheStreamByName) {
       ASSERT_TRUE(stream) << stream.error().to_string();
       std::string became;
       int replaced = 0;
-      const FailingAllocation allocation(Of::kOtherThreads, n);
+      const FailingAllocation allocation(Threads::kOtherThreads, n);
       const auto all = read(
           *stream,
           [&](Stream& from, std::optional<BatchView>& view) {
@@ -306,7 +306,7 @@ TEST_F(FailingMemory, OfAReaderHasANameAndTheNextCallGivesTheSameBatch) {
                           std::optional<Error> error;
                           {
                             std::optional<FailingAllocation> allocation;
-                            if (!reached) allocation.emplace(Of::kThisThread, left);
+                            if (!reached) allocation.emplace(Threads::kThisThread, left);
                             auto got = from.next(20s);
                             if (got) view = std::move(*got);
                             if (!got) error = got.error();

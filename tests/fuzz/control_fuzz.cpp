@@ -100,7 +100,7 @@ class Talk {
   zmq::socket_t client_{context_, zmq::socket_type::dealer};
 };
 
-/// What holds for the reply to every message.
+/// Checks the rules that hold for every reply.
 void check(const wire::Reply& reply, const std::vector<std::string>& frames) {
   const auto request = wire::decode_request(frames[0]);
   if (frames.size() == 1 && request)

@@ -17,6 +17,7 @@
 #include "server/transform/ops/ops.h"
 #include "tests/engine_fixture.h"
 #include "tests/pixels/make_jpeg.h"
+#include "tests/replaced_new.h"
 #include "tests/temp_folder.h"
 
 // A sanitizer replaces malloc itself.
@@ -55,8 +56,8 @@ void* __libc_realloc(void* memory, std::size_t size);
 #endif
 // NOLINTEND(bugprone-reserved-identifier, cert-dcl37-c, cert-dcl51-cpp, readability-identifier-naming)
 
-namespace {
-void* take(std::size_t size, std::size_t alignment) {
+namespace headrace::testing {
+void* allocate(std::size_t size, std::size_t alignment) {
   news.fetch_add(1, std::memory_order_relaxed);
   void* const memory = alignment <= alignof(std::max_align_t)
                            ? std::malloc(size)  // NOLINT(cppcoreguidelines-no-malloc): this is operator new
@@ -64,29 +65,7 @@ void* take(std::size_t size, std::size_t alignment) {
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
-}  // namespace
-
-// Not inlined: GCC would see free() beside a new that it knows.
-// NOLINTBEGIN(cppcoreguidelines-no-malloc, misc-new-delete-overloads)
-void* operator new(std::size_t size) {
-  return take(size, 1);
-}
-void* operator new(std::size_t size, std::align_val_t alignment) {
-  return take(size, static_cast<std::size_t>(alignment));
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept {
-  std::free(memory);
-}
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept {
-  std::free(memory);
-}
-[[gnu::noinline]] void operator delete(void* memory, std::align_val_t) noexcept {
-  std::free(memory);
-}
-[[gnu::noinline]] void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
-  std::free(memory);
-}
-// NOLINTEND(cppcoreguidelines-no-malloc, misc-new-delete-overloads)
+}  // namespace headrace::testing
 
 namespace headrace::testing {
 namespace {
