@@ -3,6 +3,7 @@
 #include <cstring>
 #include <exception>
 #include <numeric>
+#include <utility>
 
 #include "clientlib/ring/futex.h"
 #include "server/exec/sample_maker.h"
@@ -54,7 +55,9 @@ std::span<const SliceRow> SampleMaker::make_slice(const sampler::EpochOrder& ord
   if (!cuts_ || (!options_.decoded && options_.read_ahead)) return {};
   const std::uint64_t begin = ring::monotonic_ns(), positions = size();
   scratch.samples.resize(count);
-  for (std::uint32_t i = 0; i < count; ++i) scratch.samples[i] = (first + i) % positions;
+  const auto next = [&](std::uint64_t position) { return position + 1 == positions ? 0 : position + 1; };
+  std::uint64_t position = first % positions;
+  for (std::uint64_t& sample : scratch.samples) sample = std::exchange(position, next(position));
   order.apply(scratch.samples);
   source::SampleView& view = scratch.view;
   if (!options_.decoded) {
@@ -74,9 +77,9 @@ std::span<const SliceRow> SampleMaker::make_slice(const sampler::EpochOrder& ord
 
   scratch.rows.assign(count, {});
   std::uint64_t made = 0, bytes = 0;
-  for (std::uint32_t i = 0; i < count; ++i) {
+  transform::DrawKey key{options_.seed, epoch, first % positions};
+  for (std::uint32_t i = 0; i < count; ++i, key.position = next(key.position)) {
     const std::uint64_t sample = scratch.samples[i];
-    const transform::DrawKey key{options_.seed, epoch, (first + i) % positions};
     SliceRow& row = scratch.rows[i];
     if (options_.decoded) {
       if (!options_.decoded.find(source_->index_in_distinct(sample), scratch.kept)) continue;
