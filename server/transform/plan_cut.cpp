@@ -39,19 +39,16 @@ bool Plan::cut(const ImageData& image, DrawKey key, Scratch& scratch, std::byte*
   const Impl& plan = *impl_;
   Scratch::State& state = scratch.state();
   Scratch::State::Kept& kept = state.kept_of(plan.number);
-  if (kept.copied > 0 && kept.plan == plan.number && kept.shape == image.pixels &&
-      kept.copied == image.bytes.size()) {
+  if (kept.plan == plan.number && kept.shape == image.pixels && kept.bytes == image.bytes.size()) {
     base = kept.base;
-    copy_bytes(image.bytes.data(), image.bytes.size(), reinterpret_cast<std::uint8_t*>(out), state.streamed);
+    if (kept.copied > 0)
+      copy_bytes(image.bytes.data(), kept.copied, reinterpret_cast<std::uint8_t*>(out), state.streamed);
+    else
+      run_cut(kept.stage, image, plan.format, state, out);
     return true;
   }
   const ImageSize size{image.pixels.width, image.pixels.height};
   if (!plan.moves_only || !can_open(image, plan.config.max_pixels) || !plan.fits_input(size)) return false;
-  if (!plan.drawn && kept.plan == plan.number && kept.shape == image.pixels) {
-    base = kept.base;
-    run_cut(kept.stage, image, plan.format, state, out);
-    return true;
-  }
   const auto drawn = draw_steps(plan.config, size, key, state.steps);
   if (!drawn) return false;
   stages_of(state.steps, size, state.stages);
@@ -59,7 +56,9 @@ bool Plan::cut(const ImageData& image, DrawKey key, Scratch& scratch, std::byte*
   base = *drawn;
   run_cut(state.stages.front(), image, plan.format, state, out);
   const Stage& stage = state.stages.front();
-  if (!plan.drawn) kept = {plan.number, image.pixels, base, stage, copied_bytes(stage, image, plan.format)};
+  if (!plan.drawn)
+    kept = {plan.number, image.pixels, image.bytes.size(),
+            base,        stage,        copied_bytes(stage, image, plan.format)};
   return true;
 }
 

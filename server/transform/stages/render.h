@@ -30,14 +30,15 @@ struct Scratch::State {
   std::vector<Step> steps;
   Stages stages;
   bool streamed = false;  // rows are stored so as to bypass the caches
-  /// The last cut by a plan that draws nothing: pictures of one size are all cut alike. Fields that alternate
-  /// have plans of their own; a collision of two plans only costs time.
+  /// The last cut by a plan that draws nothing: pictures of one size are all cut alike, so the next one needs
+  /// no checks. Fields that alternate have plans of their own; a collision of two plans only costs time.
   struct Kept {
     std::uint64_t plan = 0;
     decode::PixelShape shape;
+    std::size_t bytes = 0;  ///< of the picture
     Size base;
     Stage stage;
-    std::size_t copied = 0;  ///< bytes, if the row is an exact copy of the picture; else 0
+    std::size_t copied = 0;  ///< of them, if the row is an exact copy of the picture; else 0
   };
   std::array<Kept, 4> kept;
   /// The image is made: closes the decoder, and frees what a large image needed.
