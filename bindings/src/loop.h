@@ -49,16 +49,20 @@ class PyLoop {
     const std::chrono::milliseconds limit = milliseconds_of("batch_timeout", timeout);
     const Call call(*this);
     Result<std::optional<Batch>> batch = std::nullopt;
+    bool got_none = false;
     {
       const nb::gil_scoped_release no_gil;
       before_ = source_->cursor();
       auto view = source_->next(limit);
+      got_none = !view;
       if (!view)
         batch = fail(view.error());
       else if (*view)
         batch = take_(**view);
     }
     throw_pending_exception();
+    if (got_none)
+      before_ = source_->cursor();  // if a live batch is lost, this error says so, and undo() need not
     if (!batch && closed_.load()) raise({ErrorCode::kClosed, "this loader was closed while it waited"});
     return value_of(std::move(batch));
   }

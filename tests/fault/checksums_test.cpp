@@ -1,12 +1,15 @@
 // Bits of published batches flip in memory. With ring.checksums, clients get the bytes of an undisturbed run
 // all the same, and the damage is counted and logged.
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <spdlog/sinks/ostream_sink.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <memory>
@@ -40,24 +43,27 @@ class Memory {
     for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
       std::error_code closed;
       const std::string name = std::filesystem::read_symlink(entry, closed).string();
-      if (name.starts_with("/memfd:headrace-data-train")) data_ = entry.path();
-      if (name.starts_with("/memfd:headrace-control-train")) control_ = entry.path();
+      // The first of each: a client's come later, and are closed when it attaches again.
+      if (data_.empty() && name.starts_with("/memfd:headrace-data-train")) data_ = entry.path();
+      if (control_.empty() && name.starts_with("/memfd:headrace-control-train")) control_ = entry.path();
     }
   }
-  /// Flips a bit of the first row of the READY slot that holds this batch of epoch 0. False: there is none.
-  [[nodiscard]] bool flip(std::uint64_t batch) const {
+  /// Changes a byte of the first row of a READY slot that holds this batch of `epoch`, or of any. False:
+  /// there is none.
+  [[nodiscard]] bool flip(std::uint64_t batch, std::optional<std::uint64_t> epoch = 0) const {
     ring::ControlHeader header{};
     read(control_, 0, header);
     for (std::uint32_t i = 0; i < header.slot_count; ++i) {
       ring::SlotDesc slot{};
       read(control_, header.slots_offset + i * sizeof slot, slot);
-      if (ring::slot_state(slot.word) != ring::SlotState::kReady || slot.batch != batch || slot.epoch != 0)
+      if (ring::slot_state(slot.word) != ring::SlotState::kReady || slot.batch != batch ||
+          (epoch && slot.epoch != *epoch))
         continue;
       const auto at = static_cast<off_t>(i * header.slot_stride + 3);
       const int fd = ::open(data_.c_str(), O_RDWR | O_CLOEXEC);
       char byte = 0;
       EXPECT_EQ(::pread(fd, &byte, 1, at), 1);
-      byte = static_cast<char>(byte ^ 4);
+      byte = static_cast<char>(byte + 1);  // not ^: a second time would repair it
       EXPECT_EQ(::pwrite(fd, &byte, 1, at), 1) << std::strerror(errno);
       ::close(fd);
       return true;
@@ -176,6 +182,32 @@ TEST_F(Checksums, HaveABatchOfSeveralClientsMadeAgainOnce) {
   expect_mismatches(1);
   held.clear();
   EXPECT_EQ(epoch_of(one), epoch_of(two));
+}
+
+TEST_F(Checksums, NameABatchThatIsDamagedAgainAndAgainAndGiveItOnceItIsNot) {
+  serve(kOn);
+  Stream stream = open();
+  (void)next(stream);
+  const Memory data;
+  std::atomic<bool> broken = true;
+  std::thread memory([&] {
+    while (broken)
+      for (std::uint64_t batch = 0; batch < kBatches; ++batch) (void)data.flip(batch, std::nullopt);
+  });
+  // Most copies are read before the thread finds them, so it takes several batches.
+  std::optional<Error> error;
+  const auto end = std::chrono::steady_clock::now() + 60s;
+  while (!error && std::chrono::steady_clock::now() < end)
+    if (const auto batch = stream.next(20s); !batch) error = batch.error();
+  broken = false;
+  memory.join();
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code, ErrorCode::kEnvironment);
+  EXPECT_THAT(error->message, HasSubstr("was damaged in memory 3 times in a row: test the machine's memory"));
+  const auto batch = or_throw(stream.next(20s));
+  ASSERT_TRUE(batch);
+  const std::string name = fmt::format("epoch {}, batch {} ", batch->epoch(), batch->batch());
+  EXPECT_THAT(error->message, HasSubstr(name));
 }
 
 TEST_F(Checksums, AreOffByDefault) {

@@ -340,3 +340,27 @@ def test_the_example_runs() -> None:
     done = subprocess.run([sys.executable, str(example), "--epochs", "2"], capture_output=True, text=True, timeout=90)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("12 batches, mean") == 4, done.stdout
+
+
+def damage(pid: int, payload: bytes) -> None:
+    """Flips a bit of the payload in the ring of that server."""
+    (data,) = [each for each in Path(f"/proc/{pid}/fd").iterdir() if os.readlink(each).startswith("/memfd:headrace-data")]
+    with data.open("r+b", buffering=0) as memory:
+        at = memory.read().index(payload)
+        memory.seek(at)
+        memory.write(bytes([payload[0] ^ 4]))
+
+
+def test_a_live_batch_that_is_damaged_in_memory_is_named_and_the_next_one_comes() -> None:
+    batches = [np.full((4, 1000), number, np.uint8) for number in range(1, 5)]
+    with headrace.share(batches, epochs=1, set={"streams.train.ring.checksums": True, "streams.train.ring.data_access": "read_write"}) as share:
+        loader = headrace.Loader(share.address, stream="train")
+        seen = iter(loader)
+        equal(next(seen), [batches[0]])
+        wait_until(lambda: headrace.stats(share.address)["streams"]["train"]["slots"]["leased"] == 3, "the other batches")
+        damage(headrace.stats(share.address)["pid"], batches[1].tobytes())
+        with pytest.raises(headrace.Error, match="epoch 0, batch 1 was damaged in memory and is lost, because the stream is live"):
+            next(seen)
+        for expected in batches[2:]:
+            equal(next(seen), [expected])
+        loader.close()
