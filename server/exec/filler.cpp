@@ -75,10 +75,13 @@ std::shared_ptr<FillJob> Filler::start_job(const publish::Ledger::Fill& fill) tr
 
 std::shared_ptr<RemoteBatch> Filler::order(const publish::Ledger::Fill& fill, const sampler::BatchRows& rows,
                                            bool others_need) {
-  // Rows for the window, or from it, cost less here. A batch that wraps around its epoch is rare.
-  const RowWindow* const window = rules_.maker.window();
-  if (others_need || (window != nullptr && !window->empty()) || rows.first + rows.rows > rules_.maker.size())
-    return nullptr;
+  // Rows for the window, or from it, cost less here. Not so if it is full: a client that reads nothing for
+  // long keeps all of its rows.
+  if (const RowWindow* const window = rules_.maker.window()) {
+    const auto first = window->number(fill.key.cursor.epoch, rows.first);
+    if ((others_need && window->room() > 0) || (first && window->has(*first))) return nullptr;
+  }
+  if (rows.first + rows.rows > rules_.maker.size()) return nullptr;  // it wraps around its epoch: rare
   const bool waits = (lanes_.starved() >> fill.lane & 1) != 0;
   return orders_->order(fill.key.cursor.epoch, rows, waits ? 0 : lanes_.ledger().ahead(fill.lane));
 }
