@@ -179,8 +179,10 @@ void RowWindow::count() {
   blocks_.store(rows_.size() + free_.size(), std::memory_order_relaxed);
 }
 
-void RowWindow::trim() {
-  for (bool more = true; more;) {
+void RowWindow::trim(std::chrono::nanoseconds longest) {
+  const auto begin = std::chrono::steady_clock::now();
+  bool more = true;
+  do {
     std::vector<Memory> freed;  // freed without the mutex
     const std::scoped_lock lock(mutex_);
     more = drop_passed(kDroppedByTrim);
@@ -191,7 +193,7 @@ void RowWindow::trim() {
     }
     more = more || free_.size() > spare;
     count();
-  }
+  } while (more && std::chrono::steady_clock::now() - begin < longest);
 }
 
 RowWindow::Held::~Held() {

@@ -109,9 +109,9 @@ class RowWindow {
   Found find(std::uint64_t row, const std::optional<Lanes>& keep_unless, bool wait);
   [[nodiscard]] bool empty() const { return kept() == 0; }
 
-  /// Drops the rows that every reader has passed, and frees memory that no row uses. Takes long after many
-  /// rows, but holds the mutex only briefly.
-  void trim();
+  /// Drops the rows that every reader has passed, and frees memory that no row uses, for about as long as
+  /// given. Holds the mutex only briefly.
+  void trim(std::chrono::nanoseconds longest = std::chrono::nanoseconds::max());
 
   [[nodiscard]] std::size_t row_bytes() const { return row_bytes_; }
   [[nodiscard]] std::uint64_t budget() const { return budget_; }

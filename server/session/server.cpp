@@ -33,6 +33,7 @@ namespace headrace::server::session {
 namespace {
 
 constexpr int kTickMs = 250;
+constexpr std::chrono::milliseconds kLongestTrim{20};  // of a window in each periodic check
 /// /healthz fails when the last periodic check is older.
 constexpr std::uint64_t kHangs = 10'000'000'000;
 
@@ -343,7 +344,7 @@ void Server::tick(std::uint64_t now_ns) {
                   [&](exec::Stream& stream) { stream.beat(now_ns, grace); });
   for (const auto& sharing : sharing_) {  // without the engine's lock
     auto& [group, watch] = *sharing;
-    if (group.window) group.window->trim();
+    if (group.window) group.window->trim(kLongestTrim);
     if (const auto warning = watch.check(now_ns, sharing_figures(*engine_, group))) log::warn("{}", *warning);
   }
   sessions_->tick(now_ns, nanoseconds(config_.evict_after));

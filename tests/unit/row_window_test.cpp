@@ -151,6 +151,19 @@ TEST(RowWindow, GivesMemoryBackWhenClientsHaveCaughtUp) {
   EXPECT_EQ(window.used(), 0);
 }
 
+TEST(RowWindow, GivesMemoryBackInSteps) {
+  auto window = window_of(1000);
+  window.move(0, 0, 1000);
+  window.move(1, 0, 0);
+  for (std::uint64_t row = 0; row < 1000; ++row) ASSERT_TRUE(keep(window, row));
+  window.move(1, 0, 1000);
+  window.trim(std::chrono::nanoseconds(1));
+  EXPECT_GT(window.kept(), 0) << "there was no time for all";
+  EXPECT_LT(window.kept(), 1000);
+  window.trim();
+  EXPECT_EQ(window.used(), 0);
+}
+
 TEST(RowWindow, NumbersNoEpochThatWouldMeetAnother) {
   const auto window = window_of(10);
   EXPECT_EQ(window.number(3, 7), 3 * kPositions + 7);
