@@ -1,4 +1,4 @@
-// Batches that their checksum does not match: ring.checksums in the server's configuration.
+// Batches that do not match their checksum: ring.checksums in the server's configuration.
 #include <fmt/format.h>
 
 #include "clientlib/client/stream_impl.h"
@@ -6,7 +6,7 @@
 namespace headrace {
 namespace {
 
-/// More can hardly be chance: memory on that machine is broken.
+/// So many damaged copies of one batch can hardly be chance: the machine's memory is faulty.
 constexpr int kTries = 3;
 
 }  // namespace

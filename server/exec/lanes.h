@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -49,6 +50,8 @@ struct Lane {
   bool reported_late = false;  ///< and has not caught up since
   bool detachment_announced = false;
   std::uint64_t detached_since_ns = 0;  ///< 0: it is within max_lag
+  /// Of each slot that its client reported as damaged, the generation: the server checks it once.
+  std::map<std::uint32_t, std::uint64_t> reported;
 };
 
 /// For messages.
