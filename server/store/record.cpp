@@ -33,7 +33,8 @@ const char* wrong_with(const FieldHead& field) {
   if (compression > Compression::kZstd) return "its compression is not supported";
   if (compression == Compression::kNone ? field.stored != field.bytes : field.bytes > kMostUnpacked)
     return "a field's head is damaged";
-  if (field.width == 0 && field.height == 0) return nullptr;
+  if (field.width == 0 && field.height == 0)
+    return field.channels == 0 && field.planar == 0 ? nullptr : "a field's head is damaged";
   const auto side = [](std::int32_t value) {
     return value >= 1 && value <= static_cast<std::int32_t>(decode::kMaxSide);
   };

@@ -82,17 +82,27 @@ class Answering {
   std::string endpoint_;
 };
 
-/// Whether a redirect in it could lead to another host.
-bool leads_away(std::string_view reply) {
-  std::string lower(reply);
+std::string lower_case(std::string_view text) {
+  std::string lower(text);
   std::ranges::transform(lower, lower.begin(),
                          [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return lower.find("http:") != std::string::npos || lower.find("https:") != std::string::npos ||
-         lower.find("//") != std::string::npos;
+  return lower;
+}
+
+/// Whether a redirect in it could lead to another host.
+bool leads_away(const std::string& reply) {
+  return reply.find("http:") != std::string::npos || reply.find("https:") != std::string::npos ||
+         reply.find("//") != std::string::npos;
+}
+
+/// Whether it may ask for a wait of seconds before the next try.
+bool asks_to_wait(const std::string& reply) {
+  const auto at = reply.find("retry-after");
+  return at != std::string::npos && reply.find_first_of("123456789", at) < reply.find('\n', at);
 }
 
 void read_reply(std::string_view reply) {
-  if (leads_away(reply)) return;
+  if (const std::string lower = lower_case(reply); leads_away(lower) || asks_to_wait(lower)) return;
   static const Answering server;
   static const auto remote = Remote::make({.s3 = {.endpoint = server.endpoint(), .anonymous = true},
                                            .attempts = 2,

@@ -77,13 +77,13 @@ def environment(**more: str) -> dict[str, str]:
 def run(name: str, seconds: int) -> Result:
     for folder in (CACHE / name, FINDINGS):
         folder.mkdir(parents=True, exist_ok=True)
-    before = set(FINDINGS.iterdir())
+    before = set(FINDINGS.glob(f"{name}-*"))
     command = [BUILD / f"{name}_fuzz", f"-max_total_time={seconds}", f"-max_len={LONGEST.get(name, LONGEST_OTHERWISE)}"]
-    command += ["-rss_limit_mb=2048", "-timeout=10", "-print_final_stats=1", f"-artifact_prefix={FINDINGS}/{name}-"]
+    command += ["-rss_limit_mb=2048", "-timeout=10", "-report_slow_units=60", "-print_final_stats=1", f"-artifact_prefix={FINDINGS}/{name}-"]
     done = subprocess.run([*command, CACHE / name, HERE / "corpus" / name], env=environment(), capture_output=True, text=True, errors="replace", check=False)
     log = BUILD / f"{name}.log"
     log.write_text(done.stderr)
-    findings = sorted(str(file.relative_to(ROOT)) for file in set(FINDINGS.iterdir()) - before)
+    findings = sorted(str(file.relative_to(ROOT)) for file in set(FINDINGS.glob(f"{name}-*")) - before)
     if done.returncode != 0 and not findings:
         findings = [f"{log.relative_to(ROOT)}: exit code {done.returncode}"]
     runs = re.search(r"stat::number_of_executed_units:\s*(\d+)", done.stderr)

@@ -155,7 +155,7 @@ def http() -> Inputs:
     yield "other_key", b"\1<ListBucketResult><Contents><Key>b/b</Key><Size>3</Size></Contents></ListBucketResult>"
     yield "other_prefix", b"\1<ListBucketResult><CommonPrefixes><Prefix>b/</Prefix></CommonPrefixes></ListBucketResult>"
     yield "no_token", b"\1<ListBucketResult><IsTruncated>true</IsTruncated></ListBucketResult>"
-    yield "busy", b"\3HTTP/1.1 503 Busy\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n"
+    yield "busy", b"\3HTTP/1.1 503 Busy\r\nRetry-After: 0\r\nContent-Length: 0\r\n\r\n"
 
 
 def archive_of(members: dict[str, bytes | None]) -> bytes:

@@ -138,6 +138,8 @@ TEST(Record, ADamagedHeadIsNamed) {
               HasSubstr("head is damaged"));
   EXPECT_THAT(with_field(0, [](FieldHead& f) { f.compression = 9; }),
               HasSubstr("compression is not supported"));
+  EXPECT_THAT(with_field(0, [](FieldHead& f) { f.channels = 1; }), HasSubstr("head is damaged"));
+  EXPECT_THAT(with_field(0, [](FieldHead& f) { f.planar = 1; }), HasSubstr("head is damaged"));
   EXPECT_THAT(with_field(1, [](FieldHead& f) { f.width = 65'535; }),
               HasSubstr("size differs from its head's"));
   EXPECT_THAT(with_field(1, [](FieldHead& f) { f.height = -30; }), HasSubstr("size differs from its head's"));
