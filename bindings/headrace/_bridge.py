@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import json
+import math
 import os
 import socket
 import struct
@@ -188,11 +189,11 @@ class Bridge:
         node          the name of the node that made them
         received      the bytes that came over the network
         sent          the bytes of samples that went over the network before
-        fields        for each field of the stream, in the stream's order, its array of shape (rows, ...)
+        fields        for each field of the stream, in the stream's order, an array of shape (rows, ...), or a buffer with its bytes
         sample_index  one int64 for each row
         replaced      one bool for each row: its own sample is bad. The server makes that row, whatever is in the fields
 
-        Returns False if nobody wants the order any more. Raises DatasetInvalid if an array has another type or size; the order is then still
+        Returns False if nobody wants the order any more. Raises DatasetInvalid if there are more or fewer bytes; the order is then still
         open. Raises ServerLost.
         """
         with self._lock:
@@ -209,17 +210,24 @@ class Bridge:
         self._send({"made": order, "node": node, **traffic, "fields": at[:-2], "samples": at[-2], "replaced": at[-1]})
         return True
 
-    def _checked(self, order: Order, arrays: list[Any]) -> list[Any]:
+    def _checked(self, order: Order, given: list[Any]) -> list[Any]:
+        """The bytes of each, as arrays that keep them in memory."""
         specs = [(field.name, numpy_dtype(field.dtype), field.shape) for field in self.streams[order.stream].info.fields]
         specs += [("sample_index", np.dtype(np.int64), ()), ("replaced", np.dtype(np.bool_), ())]
-        if len(arrays) != len(specs):
-            raise DatasetInvalid(f"stream `{order.stream}`: expected {len(specs) - 2} fields, found {len(arrays) - 2}")
-        for (name, dtype, shape), array in zip(specs, arrays, strict=True):
-            wanted = (order.rows, *shape)
-            if not isinstance(array, np.ndarray) or array.shape != wanted or array.dtype.itemsize != dtype.itemsize:
-                found = f"{array.dtype} {array.shape}" if isinstance(array, np.ndarray) else type(array).__name__
-                raise DatasetInvalid(f"stream `{order.stream}`, field `{name}`: expected {dtype} {wanted}, found {found}")
-        return [np.ascontiguousarray(array) for array in arrays]
+        if len(given) != len(specs):
+            raise DatasetInvalid(f"stream `{order.stream}`: expected {len(specs) - 2} fields, found {len(given) - 2}")
+        arrays = []
+        for (name, dtype, shape), each in zip(specs, given, strict=True):
+            whole = (order.rows, *shape)
+            try:
+                array = np.ascontiguousarray(each) if isinstance(each, np.ndarray) else np.frombuffer(each, np.uint8)
+                size = f"{array.nbytes} bytes"
+            except (TypeError, ValueError):
+                array, size = None, type(each).__name__
+            if array is None or array.nbytes != math.prod(whole) * dtype.itemsize:
+                raise DatasetInvalid(f"stream `{order.stream}`, field `{name}`: expected {dtype} {whole}, found {size}")
+            arrays.append(array)
+        return arrays
 
     def failed(self, order: int, node: str, why: str) -> bool:
         """Gives an order back: the server makes its rows. Returns False if nobody wants it any more. Raises ServerLost."""

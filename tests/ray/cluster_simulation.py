@@ -19,6 +19,7 @@ import json
 import logging
 import random
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,7 +28,7 @@ from typing import Any
 from headrace.ray import _makers
 from headrace.ray._crew import Demand, Member
 from headrace.ray._remote import Plan
-from simulated_ray import Clock, Cluster, Costs, Decoder, Hiring, Link
+from simulated_ray import Clock, Cluster, Costs, Decoder, Hiring, Inbox, Link
 
 
 @dataclass(eq=False)
@@ -91,13 +92,18 @@ class Server:
         self._working = False
         cluster = simulation.cluster
         plan = Plan("", b"", {}, "simulated", self.name, threads=cluster.maker_threads, makers=cluster.makers)
-        _makers.Hiring = lambda _plan, _shipping, on_hired: Hiring(self, on_hired)  # type: ignore[assignment, misc]
+        _makers.Hiring = lambda _plan, _shipping, _inbox, on_hired: Hiring(self, on_hired)  # type: ignore[assignment, misc]
+        _makers.Inbox = self._open_inbox  # type: ignore[assignment, misc]
         self.makers = _makers.Makers(plan, lambda call: simulation.clock.after(0, call))
         self.makers.connected(self)  # type: ignore[arg-type]
         self._tick()
         for lane in self.lanes:
             self._take(lane)
         self._look()
+
+    def _open_inbox(self, on_rows: Callable[[bytes, Any], None]) -> Inbox:
+        self.inbox = Inbox(on_rows)
+        return self.inbox
 
     # --- the Makers' Bridge
 
@@ -214,6 +220,7 @@ class Simulation:
     def __init__(self, cluster: Cluster, costs: Costs, seed: int = 1) -> None:
         self.cluster, self.costs, self.random = cluster, costs, random.Random(seed)
         self.clock = Clock()
+        self.messages_to_lose = 0  # the next ones, whose connection breaks after the call has returned
         self.waits: dict[int, float] = {}  # by second: GPU seconds
         self.decoders = [Decoder(f"decoder-{i}", cluster.decoder_cores, Link(costs.decoder_bytes_s)) for i in range(cluster.decoders)]
         _makers.time = SimpleNamespace(monotonic=self.clock)  # type: ignore[assignment]

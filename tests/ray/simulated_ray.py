@@ -26,7 +26,7 @@ class Costs:
     row_bytes: int = 150_528
     decode_s: float = 1.25e-3  # a row on one core: w3 in tests/bench/peers/RESULTS.md
     spread: float = 0.1  # of the time of an order, as a fraction (normal)
-    copy_s: float = 5e-3  # from Ray's store into the slot, a batch
+    copy_s: float = 5e-3  # into the slot, a batch
     call_s: float = 2e-3  # a call of Ray's and its answer, without data
     start_s: float = 5.0  # a maker: its process, the imports, the dataset
     lost_s: float = 20.0  # until Ray reports that a node does not answer
@@ -104,31 +104,35 @@ class Actor:
         self.ended = False
         self.rows = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=self._call))
 
-    def _call(self, _stream: str, _epoch: int, _first: int, count: int) -> Any:
+    def _call(self, key: bytes, _stream: str, _epoch: int, _first: int, count: int) -> Any:
         simulation, costs, future = self._simulation, self._simulation.costs, Future[Any]()
         self._open.add(future)
         if not (self.node.lost or self.ended):
             factor = max(0.5, simulation.random.gauss(1, costs.spread))
             begun = max(simulation.clock.now + costs.call_s, self._free_at)
             self._free_at = begun + factor * count * costs.decode_s / simulation.cluster.maker_threads
-            simulation.clock.at(self._free_at, functools.partial(self._made, future, count))
+            simulation.clock.at(self._free_at, functools.partial(self._made, future, key, count))
         elif self.ended:
             simulation.clock.after(costs.call_s, functools.partial(self._lose, future))
         return SimpleNamespace(future=lambda: future)
 
-    def _made(self, future: Future[Any], count: int) -> None:
+    def _made(self, future: Future[Any], key: bytes, count: int) -> None:
         simulation = self._simulation
         if self.node.lost or self.ended:
             return
         size = count * simulation.costs.row_bytes
         sent = self.node.link.pass_through(simulation.clock.now, size)
         received = self._to.link.pass_through(sent - size / self._to.link.bytes_s, size)
-        simulation.clock.at(max(sent, received), functools.partial(self._answer, future, size))
+        simulation.clock.at(max(sent, received), functools.partial(self._answer, future, key, size))
 
-    def _answer(self, future: Future[Any], size: int) -> None:
+    def _answer(self, future: Future[Any], key: bytes, size: int) -> None:
         if not (self.node.lost or self.ended):
             self._open.discard(future)
-            future.set_result([SimpleNamespace(nbytes=size), SimpleNamespace(nbytes=0), SimpleNamespace(nbytes=0)])
+            if self._simulation.messages_to_lose == 0:
+                self._to.inbox.on_rows(key, [SimpleNamespace(nbytes=size), SimpleNamespace(nbytes=0), SimpleNamespace(nbytes=0)])
+            else:
+                self._simulation.messages_to_lose -= 1
+            future.set_result(None)
 
     def _lose(self, future: Future[Any]) -> None:
         if future in self._open:
@@ -143,6 +147,16 @@ class Actor:
             self.node.cores += self._simulation.cluster.maker_threads
         for future in list(self._open):
             self._lose(future)
+
+
+class Inbox:
+    """Stands for the package's Inbox, to which makers send rows."""
+
+    address = ""
+
+    def __init__(self, on_rows: Callable[[bytes, Any], None]) -> None:
+        self.on_rows = on_rows
+        self.expected: set[bytes] = set()
 
 
 class Hiring:

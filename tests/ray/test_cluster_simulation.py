@@ -12,7 +12,7 @@ from cluster_simulation import Cluster, Costs
 
 @pytest.fixture(autouse=True)
 def package_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("Hiring", "Member", "Demand", "time"):  # which a simulation replaces
+    for name in ("Hiring", "Inbox", "Member", "Demand", "time"):  # which a simulation replaces
         monkeypatch.setattr(cluster_simulation._makers, name, getattr(cluster_simulation._makers, name))
 
 
@@ -26,6 +26,21 @@ def test_gpus_wait_at_most_five_seconds_after_a_quarter_of_the_decode_nodes_is_l
     found = cluster_simulation.after_a_loss(Cluster(trainers=2, decoders=8, gpu_rows_s=rate, local_threads=1), Costs(), 0.25, seconds=40, warm_up=15)
     assert found["longest_wait_s"] <= 5
     assert found["waits"][-10:] == [0] * 10, "they have recovered"
+
+
+def test_a_lost_message_keeps_its_maker_for_half_a_minute_and_not_for_ever() -> None:
+    simulation = cluster_simulation.Simulation(Cluster(trainers=1, decoders=4), Costs())
+    simulation.rates(10)
+    simulation.messages_to_lose = 5
+    simulation.rates(25)
+    makers = simulation.servers[0].makers
+    given = [at for member in makers._members for at in member.busy.values()]
+    assert sum(at < 11 for at in given) == 5
+    simulation.rates(10)
+    given = [at for member in makers._members for at in member.busy.values()]
+    assert simulation.clock.now - min(given) < 2
+    assert makers.stats()["excluded"] == {}
+    assert makers.stats()["made"] > 1000
 
 
 def test_a_trainer_node_gets_more_makers_while_its_gpus_wait() -> None:

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 try:
     import ray as _ray  # type: ignore[import-not-found, import-untyped, unused-ignore]  # noqa: F401
+    import zmq as _zmq  # noqa: F401
 except ModuleNotFoundError as error:
-    raise ModuleNotFoundError("headrace.ray needs Ray: pip install 'headrace[ray]'", name=error.name) from error
+    raise ModuleNotFoundError(f"headrace.ray needs {error.name}: pip install 'headrace[ray]'", name=error.name) from error
 
 from ._loader import Loader
 from ._share import Shared, share

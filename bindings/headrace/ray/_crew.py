@@ -33,17 +33,17 @@ class Member:
     name: str  # for people
     opened: Any = None  # what it said about itself
     clock: Clock = time.monotonic
-    busy: dict[int, float] = field(default_factory=dict)
+    busy: dict[bytes, float] = field(default_factory=dict)
     rows: int = 0
     failures: int = 0  # in a row
     leaving: bool = False
     mean: float = 0.0  # seconds for an order
     _idle_since: float = 0.0
 
-    def give(self, order: int) -> None:
+    def give(self, order: bytes) -> None:
         self.busy[order] = self.clock()
 
-    def done(self, order: int, rows: int) -> None:
+    def done(self, order: bytes, rows: int) -> None:
         """An order ended, with `rows` rows or by failing (0)."""
         begun = self.busy.pop(order, None)
         now = self.clock()
@@ -65,9 +65,9 @@ class Member:
             mean *= 0.5 ** ((self.clock() - self._idle_since) / _HALF_LIFE)
         return (len(self.busy) + 1) * mean
 
-    def is_late(self, order: int) -> bool:
+    def is_late(self, order: bytes) -> bool:
         """Whether it has been making the order for far longer than its orders usually take."""
-        return order == min(self.busy, default=None) and 0 < _LATE * self.mean < self._current()
+        return order == next(iter(self.busy), None) and 0 < _LATE * self.mean < self._current()
 
     def hangs(self) -> str:
         """Why it must be dropped: an order takes far longer than its others took. Empty if none does."""

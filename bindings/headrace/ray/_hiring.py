@@ -28,11 +28,12 @@ def by_value() -> None:
 
 class Hiring:
     """Requests for makers. on_hired(actor, future) is called with each actor, whose future has its Opened; on_hired(None, None) if no node
-    may have a maker now."""
+    may have a maker now. `inbox`: the address to which makers send rows."""
 
-    def __init__(self, plan: Plan, shipping: Shipping | None, on_hired: Callable[[Any, Any], None]) -> None:
+    def __init__(self, plan: Plan, shipping: Shipping | None, inbox: str, on_hired: Callable[[Any, Any], None]) -> None:
         self._plan = plan
         self._shipping = shipping
+        self._inbox = inbox
         self._on_hired = on_hired
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         by_value()
@@ -77,4 +78,4 @@ class Hiring:
         described = self._shipping.described(streams) if self._shipping else {}
         shown = ",".join(streams)[:80]
         actor = ray.remote(MakerActor).options(name=f"headrace maker {shown} {plan.token}-{secrets.token_hex(3)}", **options).remote(plan)
-        return actor, actor.open.options(name=f"open {shown}").remote(streams, described).future()
+        return actor, actor.open.options(name=f"open {shown}").remote(streams, described, self._inbox).future()

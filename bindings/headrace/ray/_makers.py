@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import logging
+import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
@@ -18,25 +20,33 @@ from ..ask import stats
 from ..errors import DatasetInvalid, Error
 from ._crew import MOST_FAILURES, ORDERS_EACH, Demand, Member, best, seconds_of_an_order
 from ._hiring import Hiring
-from ._nodes import mismatch, named, reason
+from ._inbox import Inbox
+from ._nodes import mismatch, named, not_installed, reason
 from ._remote import Opened, Plan
-from ._shipping import NotRead, Shipping
+from ._shipping import Call, NotRead, Shipping
 
 _TRY_AGAIN = 120.0  # seconds after which a node that failed may have a maker again
 _QUESTION = 1.0  # seconds that the server may take to answer
 _PAUSES = (1.0, 2.0, 5.0, 10.0, 30.0)  # seconds until another maker is asked for, if that failed
 _FOREVER = float("inf")
+_ARRIVES = 30.0  # seconds after a maker has sent rows
 _logger = logging.getLogger("headrace")
 
 
-@dataclass(frozen=True, eq=False)
-class _Task:
-    """An order that a maker has."""
+class NotArrived(Exception):
+    """A maker sent the rows of an order, but they were lost with the connection."""
 
-    key: int
+
+@dataclass(eq=False)
+class _Task:
+    """A call of a maker for an order. `bridge`: to the server that sent the order."""
+
+    key: bytes
     order: Order
     member: Member
-    reference: Any  # Ray's
+    bridge: Bridge
+    call: Future[None]
+    returned: float = 0.0  # when, on time.monotonic(); 0: not yet
 
 
 class Makers:
@@ -47,12 +57,12 @@ class Makers:
         self._bridge: Bridge | None = None
         self._streams: list[str] = []
         self._members: list[Member] = []
-        self._opening: dict[int, Any] = {}  # actors that are not ready; None: not even asked for from Ray yet
-        self._next = 0
-        self._tasks: dict[int, _Task] = {}  # by order, those that the server waits for
+        self._opening: dict[int, Any] = {}  # actors that are starting; None: Ray has not been asked for it yet
+        self._numbers = itertools.count()  # of actors that are starting
+        self._called: dict[bytes, _Task] = {}  # by key: those whose rows have not arrived
+        self._tasks: dict[int, _Task] = {}  # by order id: those that the server waits for
         self._waiting: list[Order] = []  # orders that no maker may have yet, or that get a second one
-        self._again: dict[int, Member] = {}  # orders that another maker than this one gets, or has got
-        self._held: dict[int, Any] = {}  # Ray's references to rows that the server may be copying
+        self._again: dict[int, Member] = {}  # by order id: the first maker of an order that a second one gets, too
         self._excluded: dict[str, tuple[str, str, float]] = {}  # by node id: name, reason, until when
         self._ids: dict[str, str] = {}  # node ids by name
         self._demand = Demand()
@@ -63,7 +73,8 @@ class Makers:
         self._counts = dict.fromkeys(("orders", "made", "failed", "late", "lost_makers", "received_bytes", "sent_bytes"), 0)
         self._by_node: dict[str, int] = {}
         self._shipping = Shipping(plan) if plan.ship else None
-        self._hiring = Hiring(plan, self._shipping, lambda actor, future: later(functools.partial(self._hired, actor, future)))
+        self._inbox = Inbox(lambda key, parts: later(functools.partial(self._arrived, key, parts)))
+        self._hiring = Hiring(plan, self._shipping, self._inbox.address, lambda actor, future: later(functools.partial(self._hired, actor, future)))
 
     # --- the server
 
@@ -74,8 +85,7 @@ class Makers:
         streams = [name for name, each in bridge.streams.items() if not each.obstacle]
         if streams != self._streams:
             self._streams = streams
-            for member in list(self._members):
-                self._dismiss(member)
+            self._dismiss(self._members)
         for member in list(self._members):
             self._check_data(member, member.opened)
         self._set_limit()
@@ -85,7 +95,6 @@ class Makers:
         self._tasks.clear()
         self._waiting.clear()
         self._again.clear()
-        self._held.clear()
 
     def order(self, order: Order) -> None:
         self._counts["orders"] += 1
@@ -102,21 +111,21 @@ class Makers:
                 self._bridge.failed(order.id, "", "no node makes rows now")
             self._waiting.clear()
         while self._waiting and (member := best(self._others(self._again.get(self._waiting[-1].id)) or self._members)) is not None:
-            self._submit(self._waiting.pop(), member)
+            self._submit(self._bridge, self._waiting.pop(), member)
 
     def _others(self, than: Member | None) -> list[Member]:
         return [each for each in self._members if each is not than]
 
-    def _submit(self, order: Order, member: Member) -> None:
-        self._next += 1  # not the order's id, which another server may use again
-        member.give(self._next)
+    def _submit(self, bridge: Bridge, order: Order, member: Member) -> None:
+        key = secrets.token_bytes(16)  # an order's id can be guessed, and the next server uses it again
         last = order.first + order.rows - 1
-        call = member.actor.rows.options(name=f"{order.stream}: epoch {order.epoch}, rows {order.first} to {last}")
-        asked = (order.stream, order.epoch, order.first, order.rows)
-        task = _Task(self._next, order, member, self._shipping.call(call, asked) if self._shipping else call.remote(*asked))
-        self._tasks[order.id] = task
-        bridge = self._bridge
-        task.reference.future().add_done_callback(lambda done: self._later(functools.partial(self._done, bridge, task, done)))
+        method = member.actor.rows.options(name=f"{order.stream}: epoch {order.epoch}, rows {order.first} to {last}")
+        asked = (key, order.stream, order.epoch, order.first, order.rows)
+        self._inbox.expected.add(key)
+        call = self._shipping.call(method, *asked) if self._shipping else method.remote(*asked).future()
+        member.give(key)
+        self._tasks[order.id] = self._called[key] = _Task(key, order, member, bridge, call)
+        call.add_done_callback(lambda done: self._later(functools.partial(self._returned, key, done)))
 
     def _give_again(self, task: _Task) -> None:
         """A second maker gets the order, before other orders: a trainer may be waiting for it. The first result counts."""
@@ -124,14 +133,13 @@ class Makers:
         self._waiting.append(task.order)
 
     def release(self, order: int) -> None:
-        self._held.pop(order, None)
         self._again.pop(order, None)
         waiting = [each for each in self._waiting if each.id != order]
         task = self._tasks.pop(order, None)
         if task is not None or len(waiting) < len(self._waiting):
             self._counts["late"] += 1
         self._waiting = waiting
-        if task is not None:  # it goes on: Ray's cancel() may leave an actor's task without an end
+        if task is not None:  # the call goes on: after Ray's cancel() an actor's task may never end
             self._set_limit()
 
     def refuse(self, name: str, why: str) -> None:
@@ -141,43 +149,61 @@ class Makers:
 
     # --- the makers
 
-    def _done(self, bridge: Bridge | None, task: _Task, done: Future[Any]) -> None:
-        order, member, error = task.order, task.member, done.exception()
+    def _arrived(self, key: bytes, parts: Sequence[Any]) -> None:
+        if (task := self._called.get(key)) is not None:  # otherwise it was given up
+            self._done(task, parts)
+
+    def _returned(self, key: bytes, done: Future[None]) -> None:
+        """A maker's call has ended. If all went well, the rows come through the inbox, or have come."""
+        if (task := self._called.get(key)) is None:
+            return
+        if (error := done.exception()) is not None:
+            self._done(task, error)
+        else:
+            task.returned = time.monotonic()
+
+    def _forget(self, task: _Task) -> None:
+        """Its rows are not expected any more."""
+        self._called.pop(task.key, None)
+        self._inbox.expected.discard(task.key)
+
+    def _done(self, task: _Task, result: Sequence[Any] | BaseException) -> None:
+        self._forget(task)
+        order, member = task.order, task.member
+        error = result if isinstance(result, BaseException) else None
         member.done(task.key, 0 if error else order.rows)
-        if bridge is None or bridge is not self._bridge:  # the server has ended
+        if task.bridge is not self._bridge:  # the server has ended
             self._set_limit()  # this maker has room for the next one's orders
             return
         latest = self._tasks.get(order.id)
         wanted = latest is not None and latest.order is order
-        if error is None and wanted:
-            error = self._hand_over(bridge, task, done.result())
+        if not isinstance(result, BaseException) and wanted:
+            error = self._hand_over(task, result)
             if error is None:
                 del self._tasks[order.id]
                 self._waiting = [each for each in self._waiting if each is not order]
         if error is not None:
-            self._failed(bridge, task, error, wanted)
+            self._failed(task, error, wanted)
         self._set_limit()
         self._give()
 
-    def _hand_over(self, bridge: Bridge, task: _Task, rows: list[Any]) -> Exception | None:
+    def _hand_over(self, task: _Task, parts: Sequence[Any]) -> Exception | None:
         order, member = task.order, task.member
-        *fields, samples, replaced = rows
         far = member.node not in self._plan.trainers
-        received = sum(array.nbytes for array in rows) if far else 0
-        sent = task.reference.sent if far and self._shipping else 0
+        received = sum(part.nbytes for part in parts) if far else 0
+        sent = task.call.sent if far and isinstance(task.call, Call) else 0
         try:
-            self._held[order.id] = task.reference
-            if bridge.made(order.id, member.name, received, fields, samples, replaced, sent):
+            *fields, samples, replaced = parts
+            if task.bridge.made(order.id, member.name, received, fields, samples, replaced, sent):
                 self._counts["made"] += 1
                 self._counts["received_bytes"] += received
                 self._counts["sent_bytes"] += sent
                 self._by_node[member.name] = self._by_node.get(member.name, 0) + order.rows
         except DatasetInvalid as error:
-            self._held.pop(order.id, None)
             return error
         return None
 
-    def _failed(self, bridge: Bridge, task: _Task, error: BaseException, wanted: bool) -> None:
+    def _failed(self, task: _Task, error: BaseException, wanted: bool) -> None:
         order, member, why = task.order, task.member, reason(error)
         if wanted and self._tasks[order.id] is task:  # no second maker has it
             del self._tasks[order.id]
@@ -185,14 +211,14 @@ class Makers:
                 self._give_again(task)
             elif order not in self._waiting:
                 self._counts["failed"] += 1
-                bridge.failed(order.id, member.name, why)
+                task.bridge.failed(order.id, member.name, why)
         if isinstance(error, NotRead):
-            member.failures -= 1  # this node's
+            member.failures -= 1  # the trainer's node failed, not the maker
         elif isinstance(error, ray.exceptions.RayActorError | ray.exceptions.NodeDiedError):
             if member in self._members:
                 self._counts["lost_makers"] += 1
                 _logger.warning("headrace.ray: lost the maker on node %s: %s; its orders are made elsewhere", member.name, why)
-                self._dismiss(member)  # Ray may also mean that it was not reachable for a while
+                self._dismiss([member])  # Ray may also mean that it was not reachable for a while
         elif isinstance(error, DatasetInvalid) and wanted:
             self._exclude(member.node, member.name, f"its rows were wrong: {why}", _FOREVER)
         elif member.failures >= MOST_FAILURES and member in self._members:
@@ -202,13 +228,19 @@ class Makers:
         until = "" if seconds == _FOREVER else f" for {seconds:g} s"
         _logger.warning("headrace.ray: node %s gets no more orders%s: %s", name, until, why)
         self._excluded[node] = (name, why, time.monotonic() + seconds)
-        for member in [each for each in self._members if each.node == node]:
-            self._dismiss(member)
+        self._dismiss([member for member in self._members if member.node == node])
 
-    def _dismiss(self, member: Member) -> None:
-        self._members.remove(member)
+    def _dismiss(self, gone: list[Member]) -> None:
+        """Ends these makers. Once all have left, their orders go to others: their rows may be lost on the way."""
+        self._members = [member for member in self._members if member not in gone]
+        for member in gone:
+            self._hiring.dismiss(member.actor)
         self._set_limit()
-        self._hiring.dismiss(member.actor)  # its orders fail, and are given back
+        lost = [task for task in self._called.values() if task.member in gone]
+        for task in lost:
+            self._forget(task)
+        for task in lost:
+            self._done(task, ray.exceptions.RayActorError())
 
     # --- how many
 
@@ -224,8 +256,9 @@ class Makers:
         busy = any(member.busy for member in self._members)
         if not self._opening or self._wanted > most:
             self._wanted += self._demand.change(self._wanted, least, most, busy, seconds_of_an_order(self._members))
-        for member in [each for each in self._members if each.leaving and not each.busy]:
-            self._dismiss(member)
+        for task in [each for each in self._called.values() if each.returned and now - each.returned > _ARRIVES]:
+            self._done(task, NotArrived(f"its rows did not arrive within {_ARRIVES:g} s"))
+        self._dismiss([each for each in self._members if each.leaving and not each.busy])
         for task in self._tasks.values():
             if task.order.id not in self._again and task.member.is_late(task.key) and self._others(task.member):
                 self._give_again(task)
@@ -240,8 +273,7 @@ class Makers:
         missing = self._wanted - len(staying) - len(self._opening)
         if missing > 0 and now >= self._pause_until:
             for _ in range(missing):
-                self._next += 1
-                self._opening[self._next] = None
+                self._opening[next(self._numbers)] = None
                 self._hiring.hire(self._streams, set(self._excluded))
 
     def _look(self, bridge: Bridge) -> None:
@@ -284,7 +316,10 @@ class Makers:
                 "; each maker's node reads the data itself: use a shared mount, http(s) or s3, choose nodes that have it with resources=, or let the"
                 " trainer's node send the samples with ship='encoded'"
             )
-            why = f"it cannot open the data: {opened.code}: {opened.error}{remedy if self._shipping is None else ''}"
+            if opened.code == "ENVIRONMENT":  # the node's, not the data's
+                why = opened.error if opened.version else not_installed(opened, self._plan.version)
+            else:
+                why = f"it cannot open the data: {opened.code}: {opened.error}{remedy if self._shipping is None else ''}"
             self._exclude(opened.node, name, why, _TRY_AGAIN)
         elif opened.node in self._excluded:
             self._hiring.dismiss(actor)
@@ -314,7 +349,7 @@ class Makers:
             return
         staying = [each for each in self._members if not each.leaving]
         wanted = {task.key for task in self._tasks.values()}
-        late = sum(key not in wanted for each in staying for key in each.busy)  # they keep makers busy, although nobody wants them
+        late = sum(key not in wanted for each in staying for key in each.busy)  # nobody wants them any more, but they keep makers busy
         self._bridge.limit(min(MOST_ORDERS, ORDERS_EACH * len(staying) - late))
 
     def close(self) -> None:
@@ -322,11 +357,12 @@ class Makers:
             if actor is not None:
                 self._hiring.dismiss(actor)
         self._hiring.close()
+        self._inbox.close()
         if self._shipping is not None:
             self._shipping.close()
 
     def stats(self) -> dict[str, Any]:
-        """Called by another thread: copies, which may be of two moments."""
+        """Called by another thread. The copies may be of slightly different moments."""
         return {
             **self._counts,
             "rows": dict(self._by_node),

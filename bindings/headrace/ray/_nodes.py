@@ -99,6 +99,10 @@ def mismatch(found: Opened, version: str) -> VersionMismatch:
     )
 
 
+def not_installed(found: Opened, version: str) -> str:
+    return f"{found.error}; install headrace[ray] {version} there"
+
+
 def check_versions(plan: Plan) -> None:
     """Asks all nodes of the trainers and makers. Raises VersionMismatch, or the error with which headrace is not imported. A maker's node
     that does not answer in time is only named in the log."""
@@ -113,7 +117,7 @@ def check_versions(plan: Plan) -> None:
             _logger.warning("headrace.ray: node %s did not say its version of headrace: %s", asked[answers[answer]], error)
             continue
         if found.code:
-            raise from_code(found.code, f"node {named(found.host, found.node)}: {found.error}; install headrace {plan.version} there")
+            raise from_code(found.code, f"node {named(found.host, found.node)}: {not_installed(found, plan.version)}")
         if found.version != plan.version:
             raise mismatch(found, plan.version)
     for answer in late:

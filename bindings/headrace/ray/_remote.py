@@ -6,10 +6,15 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import socket
 import tempfile
+import urllib.parse
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
+
+_REACH = 5.0  # seconds to reach the bridge
+_SEND = 30_000  # ms for which a full queue of messages may block a maker
 
 
 @dataclass(frozen=True)
@@ -56,11 +61,13 @@ def probe() -> Opened:
 
     found = Opened(node=ray.get_runtime_context().get_node_id(), host=os.uname().nodename, pid=os.getpid())
     try:
+        import zmq  # noqa: F401
+
         import headrace
 
         found.version = headrace.__version__
     except ImportError as error:
-        found.code, found.error = "ENVIRONMENT", f"headrace cannot be imported there: {error}"
+        found.code, found.error = "ENVIRONMENT", str(error)
     return found
 
 
@@ -86,21 +93,32 @@ def configuration(plan: Plan) -> Iterator[str]:
         yield path
 
 
+def keep_alive(connected: Any) -> None:
+    """Closes connections of a ZeroMQ socket after about a minute without an answer of the other machine: it may be gone."""
+    connected.tcp_keepalive, connected.tcp_keepalive_idle, connected.tcp_keepalive_intvl, connected.tcp_keepalive_cnt = 1, 30, 10, 3
+
+
 class MakerActor:
-    """Makes rows of some streams. open() comes first."""
+    """Makes rows of some streams, and sends them to the bridge. open() comes first."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._makers: dict[str, Any] = {}
+        self._inbox: Any = None  # a socket
 
-    def open(self, streams: list[str], described: dict[str, str]) -> Opened:
+    def open(self, streams: list[str], described: dict[str, str], inbox: str) -> Opened:
         """Opens the sources of the streams, and says which data and which version this node has. `described`: by stream, sources that the
-        trainer's node reads; its samples come with each order."""
+        trainer's node reads; its samples come with each order. `inbox`: address of the bridge's, to which rows go."""
         plan, found = self._plan, probe()
         if found.code or found.version != plan.version:
             return found
         import headrace
 
+        try:
+            self._connect(inbox)
+        except OSError as error:
+            found.code, found.error = "ENVIRONMENT", f"it cannot reach the bridge at {inbox}, to which rows go: {error}"
+            return found
         os.environ.update(plan.env)
         with configuration(plan) as path:
             try:
@@ -112,10 +130,23 @@ class MakerActor:
                 found.code, found.error = error.code, error.message
         return found
 
-    def rows(self, stream: str, epoch: int, first: int, count: int, *samples: Any) -> list[Any]:
-        """The fields of the rows, their sample_index and replaced."""
+    def _connect(self, inbox: str) -> None:
+        """Raises OSError if the inbox cannot be reached. ZeroMQ alone would try again for ever."""
+        import zmq
+
+        url = urllib.parse.urlsplit(inbox)
+        socket.create_connection((url.hostname, url.port), _REACH).close()
+        self._inbox = zmq.Context.instance().socket(zmq.PUSH)
+        self._inbox.ipv6 = "[" in inbox
+        self._inbox.sndtimeo = _SEND
+        keep_alive(self._inbox)
+        self._inbox.connect(inbox)
+
+    def rows(self, key: bytes, stream: str, epoch: int, first: int, count: int, *samples: Any) -> None:
+        """Sends the key, the fields of the rows, their sample_index and replaced to the inbox (_inbox.py). Does not wait until they have
+        arrived."""
         import numpy as np
 
         batch = self._makers[stream].rows(epoch, first, count, *samples)
-        fields = [array.view(np.uint16) if array.dtype.name == "bfloat16" else array for array in batch]
-        return [*fields, batch.sample_index, batch.replaced]
+        arrays = [np.ascontiguousarray(array) for array in (*batch, batch.sample_index, batch.replaced)]
+        self._inbox.send_multipart([key, *(array.view(np.uint8) for array in arrays)], copy=False)

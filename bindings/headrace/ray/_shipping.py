@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,31 +19,18 @@ class NotRead(Exception):
     """The samples of an order could not be read or sent. Its maker is not the reason."""
 
 
-class Call:
-    """A call of a maker that waits for its samples, with the members of an ObjectRef that are used here."""
+class Call(Future[None]):
+    """A call of a maker that waits for its samples."""
 
-    def __init__(self) -> None:
-        self.sent = 0  # bytes
-        self._rows: Future[Any] = Future()
-        self._reference: Any = None  # keeps the rows alive
+    sent = 0  # bytes
 
-    def future(self) -> Future[Any]:
-        return self._rows
 
-    def send(self, method: Any, asked: tuple[Any, ...], samples: Any) -> None:
-        self.sent = samples.nbytes
-        self._reference = method.remote(*asked, samples)
-        self._reference.future().add_done_callback(self._done)
-
-    def _done(self, made: Future[Any]) -> None:
-        error = made.exception()
-        if error is not None:
-            self.fail(error)
-        else:
-            self._rows.set_result(made.result())
-
-    def fail(self, error: BaseException) -> None:
-        self._rows.set_exception(error)
+def _end(call: Call, made: Future[None]) -> None:
+    error = made.exception()
+    if error is not None:
+        call.set_exception(error)
+    else:
+        call.set_result(None)
 
 
 class Shipping:
@@ -58,19 +46,20 @@ class Shipping:
         """What makers have to know about the sources of these streams. Opens them, which may take long. Raises headrace.Error."""
         return {name: self._maker(name).describe_source() for name in streams}
 
-    def call(self, method: Any, asked: tuple[Any, ...]) -> Call:
-        """Reads the samples of rows (stream, epoch, first, count), then calls a maker's method with these and the samples. Does not wait."""
+    def call(self, method: Any, key: bytes, stream: str, *rows: int) -> Call:
+        """Calls a maker's method with all of these and the samples of the rows (epoch, first, count). Does not wait."""
         call = Call()
-        self._readers.submit(self._send, call, method, asked)
+        self._readers.submit(self._send, call, method, key, stream, *rows)
         return call
 
-    def _send(self, call: Call, method: Any, asked: tuple[Any, ...]) -> None:
-        stream, *rows = asked
+    def _send(self, call: Call, method: Any, key: bytes, stream: str, *rows: int) -> None:
         try:
-            call.send(method, asked, self._maker(stream).samples(*rows))
+            samples = self._maker(stream).samples(*rows)
+            call.sent = samples.nbytes
+            method.remote(key, stream, *rows, samples).future().add_done_callback(functools.partial(_end, call))
         except Exception as error:
             why = str(error) if isinstance(error, Error) else f"{type(error).__name__}: {error}"
-            call.fail(NotRead(f"the samples were not sent: {why}"))
+            call.set_exception(NotRead(f"the samples were not sent: {why}"))
 
     def _maker(self, stream: str) -> Maker:
         with self._opening:

@@ -15,7 +15,7 @@ import ray  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
 from .._arguments import mapping, whole
 from .._arguments import text as given
-from ..errors import Error, InvalidArgument, Timeout
+from ..errors import Error, InvalidArgument, Timeout, from_code
 from ._bridge_actor import BridgeActor
 from ._hiring import by_value
 from ._job_server import plan_of
@@ -176,6 +176,8 @@ def start(
             servers._addresses[node] = address
             bridge = ray.remote(BridgeActor).options(name=f"headrace bridge {name} {plan.token}-{node[:8]}", scheduling_strategy=on(node), **lasting)
             actors[node] = (server, bridge.remote(plan, address))
+        for node, (_, running) in actors.items():
+            _result(running.stats.remote(), end, node)  # otherwise nobody would notice a bridge that cannot start
     except BaseException:
         servers.stop()
         raise
@@ -189,3 +191,5 @@ def _result(answer: Any, end: float, node: str) -> Any:
         raise Timeout(f"the server on node {node} was not ready within {_SERVERS:g} s; does the node run?") from None
     except ray.exceptions.RayTaskError as error:
         raise cause_of(error) from None
+    except ray.exceptions.ActorDiedError as error:
+        raise from_code("ENVIRONMENT", f"the server or the bridge on node {node} did not start: {str(error).strip().splitlines()[-1]}") from None
