@@ -1,4 +1,5 @@
-// Large images take turns: the decoders of all workers together need no more memory than is free.
+// Large images reserve memory before they are decoded, so that all workers together need no more than is
+// free.
 #pragma once
 
 #include <cstddef>
@@ -19,9 +20,9 @@ class Turn {
   Turn(Turn&& other) noexcept;
   Turn& operator=(Turn&& other) noexcept;
 
-  /// Waits until `bytes` fit into the free memory beside all other turns. kTooLarge: they have not fitted for
-  /// seconds although no other image has a turn. Throws Stopped (stop.h). Free the image's memory before its
-  /// turn ends. A thread may hold one turn at a time: waiting for a second one could deadlock.
+  /// Waits until there is free memory for `bytes` beside all other turns. kTooLarge: there was not within 10
+  /// s, and no other image has a turn. Throws Stopped (stop.h). Free the image's memory before its turn ends.
+  /// A thread may hold one turn at a time: waiting for a second one could deadlock.
   static Decoded<Turn> take(std::size_t bytes);
   void end();
   [[nodiscard]] bool is_empty() const { return bytes_ == 0; }

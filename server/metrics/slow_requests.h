@@ -9,9 +9,10 @@
 
 namespace headrace::server::metrics {
 
-/// `socket` was accepted from an IP network. Ends the oldest of too many that have sent no request.
+/// Adds a connection from an IP network. If more than 16 have sent no request, ends the oldest of them.
 void note_accepted(int socket) noexcept;
-/// Ends the oldest of too many that sent their request long ago. Call it every second or more often.
+/// Ends the oldest connections if more than 8 have been busy for over a second since their request. Call it
+/// every second or more often.
 void end_slow();
 /// The connection from this address has sent the head of its request.
 void note_request(const std::string& address, int port);
