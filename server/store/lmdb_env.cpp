@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +11,16 @@
 #include "server/store/tree_check.h"
 
 namespace headrace::server::store {
+namespace {
+
+constexpr std::string_view kDamagedHead = "its first pages are damaged; copy or pack it again";
+
+bool has_address_limit() {
+  rlimit limit{};
+  return ::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur != RLIM_INFINITY;
+}
+
+}  // namespace
 
 void populate(Bytes bytes) {
 #ifdef MADV_POPULATE_READ
@@ -48,11 +59,12 @@ Error lmdb_error(int code, const std::filesystem::path& folder, std::string_view
     case MDB_PANIC:
       return say(ErrorCode::kDatasetInvalid, "its pages are damaged; pack it again");
     case EINVAL:  // LMDB maps as many bytes as its first pages say
-      return say(ErrorCode::kDatasetInvalid, "its first pages are damaged; copy or pack it again");
+      return say(ErrorCode::kDatasetInvalid, kDamagedHead);
     case EBADF:  // LMDB tries to write the first page
       return say(ErrorCode::kDatasetInvalid, "its data.mdb is empty; copy or pack it again");
     case ENOMEM:
-      return say(ErrorCode::kEnvironment, "no room to map it: raise `ulimit -v`");
+      if (has_address_limit()) return say(ErrorCode::kEnvironment, "no room to map it: raise `ulimit -v`");
+      return say(ErrorCode::kDatasetInvalid, kDamagedHead);  // no address space is that large
     case EACCES:
     case EPERM:
       return say(ErrorCode::kEnvironment, "permission denied; give this user the right to it");

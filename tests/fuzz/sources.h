@@ -68,7 +68,8 @@ inline void read_source(const Opened& opened, std::uint64_t most = 16) {
   server::source::Sample sample;
   require(source.fingerprint() == source.fingerprint(), "a dataset has one fingerprint");
   for (std::size_t f = 0; f < source.fields().size(); ++f)
-    require(source.most_values(f, 1) > 0, "a batch has room for a sample");
+    require(source.most_values(f, 1) > 0 || source.fields()[f].content == server::sample::Content::kRagged,
+            "a batch has room for a sample");
   for (std::uint64_t i = 0; i < std::min(source.size(), most); ++i) {
     (void)source.name(i);
     require(i == 0 || source.whole_index(i) > source.whole_index(i - 1), "indices ascend");

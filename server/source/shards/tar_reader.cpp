@@ -32,6 +32,7 @@ struct TarReader::State {
   std::uint64_t file_bytes = 0;
   std::string shown;
   std::uint64_t position = 0;  // offset that libarchive reads next
+  std::size_t held = 0;        // bytes of `buffer`, which end there
   std::optional<Error> read_error;
   std::uint64_t end = 0;    // where the next header must be; 0: not known
   std::uint64_t bytes = 0;  // of the member that next() returned
@@ -53,6 +54,7 @@ struct TarReader::State {
       return ARCHIVE_FATAL;
     }
     state.position += *got;
+    state.held = *got;
     state.next_read = std::min(state.next_read * 2, kMostRead);
     *out = state.buffer.data();
     return static_cast<la_ssize_t>(*got);
@@ -63,12 +65,22 @@ struct TarReader::State {
     const std::uint64_t left = state.file_bytes - std::min(state.position, state.file_bytes);
     const auto step = std::min(static_cast<std::uint64_t>(request), left);
     state.position += step;
+    state.held = 0;
     if (step >= kSkip) state.next_read = kLeastRead;
     return static_cast<la_int64_t>(step);
   }
 
   [[nodiscard]] std::uint64_t header() const {
     return static_cast<std::uint64_t>(std::max<la_int64_t>(::archive_read_header_position(reader.get()), 0));
+  }
+  /// Whether the header before `data` is GNU tar's and has the size of a sparse member: libarchive reports it
+  /// also for members of other types.
+  [[nodiscard]] bool has_sparse_size(std::uint64_t data) const {
+    constexpr std::size_t kMagic = 257, kRealSize = 483;
+    const std::uint64_t begin = position - held;
+    if (data < begin + kTarBlock || data > position) return false;
+    const std::uint8_t* header = buffer.data() + (data - kTarBlock - begin);
+    return std::memcmp(header + kMagic, "ustar  ", 7) == 0 && header[kRealSize] != 0;
   }
   [[nodiscard]] tl::unexpected<Error> refuse(const std::string& what) const {
     return fail(ErrorCode::kDatasetInvalid, fmt::format("{}: {}", shown, what));
@@ -178,7 +190,7 @@ Result<bool> TarReader::next(TarMember& member) {
   state.end = 0;
   state.bytes = member.bytes;
   if (!member.file) return true;
-  if (::archive_entry_sparse_count(entry) > 0)
+  if (::archive_entry_sparse_count(entry) > 0 || state.has_sparse_size(member.offset))
     return state.refuse(
         fmt::format("\"{}\" is a sparse member; write it again without tar's --sparse", name));
   if (member.offset > state.file_bytes || member.bytes > state.file_bytes - member.offset)
