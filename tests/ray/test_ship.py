@@ -116,6 +116,6 @@ def test_samples_that_cannot_be_read_are_no_fault_of_the_maker(config: Path) -> 
         makers=(0, 0), resources={}, trainers=(),
     )  # fmt: skip
     shipping = Shipping(plan)
-    error = shipping.call(None, ("train", 0, 0, 4)).future().exception(timeout=60)
+    error = shipping.call(None, b"key", "train", 0, 0, 4).exception(timeout=60)
     assert isinstance(error, NotRead) and "/nowhere" in str(error)
     shipping.close()
