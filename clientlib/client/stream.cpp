@@ -128,8 +128,8 @@ bool Stream::Impl::warn_of_lag() {
       "behind",
       fmt::format(
           "stream '{}': client '{}' begins {}{} batches behind the foremost client; the server makes these "
-          "batches again, and decodes again the rows that are not in its window (sharing.window). To avoid "
-          "that, start the jobs together (sharing.wait_for), or skip these batches with join=\"now\"",
+          "batches again, and decodes again the rows that it kept for nobody else. To avoid that, start the "
+          "jobs together (sharing.wait_for), or skip these batches with join=\"now\"",
           info.name, identity.client, behind >= wire::kMostBehind ? "at least " : "", behind));
 }
 

@@ -42,6 +42,21 @@ def sharded(common: Common) -> dict[str, Any]:
 
 
 @needs_root
+def test_a_folder_that_this_user_may_not_read_is_named(common: Common) -> None:
+    write_images(common.path / "images", 1, 1)
+    common.path.joinpath("images").chmod(0o700)
+
+    def check(path: Path) -> str:
+        done = subprocess.run([str(common.binary), "check", str(path)], user=NOBODY, capture_output=True, text=True, check=False)
+        assert done.returncode == 3
+        return done.stderr
+
+    for path in (common.path / "images", common.path / "images" / "class_0"):
+        assert f"{path}: Permission denied; give this user the right to read it" in check(path)
+    assert "no such file or folder" in check(common.path / "nothing")
+
+
+@needs_root
 def test_an_index_that_another_user_planted_is_not_used(common: Common, sharded: dict[str, Any]) -> None:
     right = labels(common, sharded, "first")
     assert right == [0, 0, 0, 0, 1, 1, 1, 1]

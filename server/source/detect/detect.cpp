@@ -67,7 +67,9 @@ std::optional<Proposal> image_folders(const fs::path& folder) {
       parts.push_back({name, source(folder / name), training, crop_images(training)});
   }
   if (!parts.empty() && parts[0].training)
-    return compose(fmt::format("image folders, a folder per class, in {} sets", parts.size()), parts);
+    return compose(fmt::format("image folders, a folder per class, in {} set{}", parts.size(),
+                               parts.size() == 1 ? "" : "s"),
+                   parts);
   if (!is_image_folder(folder)) return std::nullopt;
   return compose("images, a folder per class", {{"train", source(folder), true, crop_images(true)}});
 }
@@ -164,8 +166,12 @@ Result<Proposal> propose(const fs::path& given) {
   const auto refuse = [&given](const std::string& what) {
     return fail(ErrorCode::kDatasetInvalid, fmt::format("{}: {}", given.string(), what));
   };
-  if (!fs::exists(path, status)) return refuse("no such file or folder; correct the path, or mount it");
-  if (!fs::is_directory(path, status) && !is_dataset_file(path))
+  const auto kind = fs::status(path, status);
+  if (kind.type() == fs::file_type::not_found)
+    return refuse("no such file or folder; correct the path, or mount it");
+  if (fs::is_directory(kind)) fs::directory_iterator(path, status);  // only to see whether it can be read
+  if (status) return refuse(fmt::format("{}; give this user the right to read it", status.message()));
+  if (!fs::is_directory(kind) && !is_dataset_file(path))
     return refuse(
         "expected a folder, a .tar, .npy, .npz, .csv, .tsv, .jsonl or .txt file, or a .yaml or .yml "
         "configuration");
