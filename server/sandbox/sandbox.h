@@ -26,8 +26,8 @@ Result<void> filter_calls();
 /// all signals) would kill the process.
 void unblock_sigsys();
 
-/// Logs one warning for each system call that was refused and has not been logged yet; none for processes
-/// that were not created.
+/// Logs a warning for each refused system call that was not logged before. Refused attempts to create a
+/// process are not logged.
 void log_refusals();
 
 }  // namespace headrace::server::sandbox

@@ -28,8 +28,10 @@ struct CheckArguments {
   bool all = false, as_json = false;
 };
 
-/// Describes each stream, and tries its samples.
-void check_streams(Told& told, const assembly::Assembly& assembly, const config::Config& config, bool all) {
+/// Describes each stream, and tries its samples. Those of a stream whose ring does not fit into `room` bytes
+/// would take long, too.
+void check_streams(Told& told, const assembly::Assembly& assembly, const config::Config& config, bool all,
+                   std::uint64_t room) {
   nlohmann::json streams = nlohmann::json::array();
   for (const exec::StreamSetup& setup : assembly.streams) {
     const StreamInfo& info = setup.info;
@@ -39,9 +41,11 @@ void check_streams(Told& told, const assembly::Assembly& assembly, const config:
       continue;
     }
     describe_stream(told, setup, assembly, config);
-    const Finding samples = judge_samples(setup, config, all);
-    if (all && samples.health == Health::kGood && !info.live) told.line("  {}\n", samples.found);
-    told.judge(samples, "  ");
+    if (ring->first_bytes <= room) {
+      const Finding samples = judge_samples(setup, config, all);
+      if (all && samples.health == Health::kGood && !info.live) told.line("  {}\n", samples.found);
+      told.judge(samples, "  ");
+    }
     told.line("  ring: {}\n", to_string(*ring));
     told.end_stream();
     streams.push_back({{"name", info.name},
@@ -61,13 +65,13 @@ void check_configuration(Told& told, const CheckArguments& arguments) {
   if (!assembly) return told.errors(assembly.error());
   for (const std::string& name : assembly->unused)
     told.line("warning: source `{}`: no stream serves it, so it was not opened\n", name);
-  check_streams(told, *assembly, *config, arguments.all);
+  const auto running = RunningServer::find(config->server.directory);
+  const ring::MemoryHeadroom room = room_without(running);
+  check_streams(told, *assembly, *config, arguments.all, room.bytes);
   for (const std::string& text : session::label_conflicts(assembly->streams))
     told.line("warning: {}\n", text);
   describe_sharing(told, *assembly, *config);
   describe_caches(told, *assembly);
-  const auto running = RunningServer::find(config->server.directory);
-  const ring::MemoryHeadroom room = room_without(running);
   describe_memory(told, *assembly, room);
   told.judge(judge_memory(*assembly, running));
   told.judge(judge_directory(config->server, running));

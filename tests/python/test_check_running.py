@@ -135,6 +135,17 @@ def test_json_has_the_errors_of_samples_directory_memory_and_port(basic_config: 
     assert [one["name"] for one in document["streams"]] == ["train"]
 
 
+def test_samples_are_not_tried_if_the_ring_does_not_fit(basic_config: dict[str, Any], tmp_path: Path, image_folder: Path) -> None:
+    folder = shutil.copytree(image_folder, tmp_path / "copy")
+    for image in folder.rglob("*.jpg"):
+        image.write_bytes(b"no image")
+    basic_config["sources"]["images"]["path"] = str(folder)
+    basic_config["streams"]["train"] |= {"batch_size": 1_000_000, "last": "pad", "transforms": [{"random_resized_crop": 4096}]}
+    status, document = told(configured(basic_config, tmp_path))
+    assert status == 3
+    assert [error.split(": ")[0] for error in document["errors"]] == ["NOT_ENOUGH_MEMORY"]
+
+
 @pytest.mark.parametrize(("change", "status", "word"), [
     (lambda c: c["streams"]["train"].update(batch_sise=3), 2, "batch_sise"),
     (lambda c: c["sources"]["images"].update(path="/nowhere/at/all"), 3, "/nowhere/at/all"),
