@@ -48,8 +48,8 @@ inline constexpr std::array kAllowed{
     SCMP_SYS(epoll_create), SCMP_SYS(epoll_create1), SCMP_SYS(epoll_ctl), SCMP_SYS(epoll_pwait),
     SCMP_SYS(epoll_pwait2), SCMP_SYS(epoll_wait), SCMP_SYS(eventfd), SCMP_SYS(eventfd2), SCMP_SYS(poll),
     SCMP_SYS(ppoll), SCMP_SYS(pselect6), SCMP_SYS(select),
-    // identity and limits; prlimit64 has a condition; pidfd_open for a client's process, process_vm_readv for rows
-    // of a bridge
+    // identity and limits; prlimit64 has a condition; pidfd_open for a client's process, process_vm_readv for
+    // rows of a bridge
     SCMP_SYS(getegid), SCMP_SYS(geteuid), SCMP_SYS(getgid), SCMP_SYS(getgroups), SCMP_SYS(getpgrp),
     SCMP_SYS(getpid), SCMP_SYS(getppid), SCMP_SYS(getrandom), SCMP_SYS(getrlimit), SCMP_SYS(getrusage),
     SCMP_SYS(getuid), SCMP_SYS(pidfd_open), SCMP_SYS(process_vm_readv), SCMP_SYS(setrlimit),
