@@ -189,11 +189,11 @@ class Bridge:
         node          the name of the node that made them
         received      the bytes that came over the network
         sent          the bytes of samples that went over the network before
-        fields        for each field of the stream, in the stream's order, an array of shape (rows, ...), or a buffer with its bytes
+        fields        for each field of the stream, in the stream's order, an array of shape (rows, ...), or a memoryview of its bytes
         sample_index  one int64 for each row
         replaced      one bool for each row: its own sample is bad. The server makes that row, whatever is in the fields
 
-        Returns False if nobody wants the order any more. Raises DatasetInvalid if there are more or fewer bytes; the order is then still
+        Returns False if nobody wants the order any more. Raises DatasetInvalid if one has another type or size; the order is then still
         open. Raises ServerLost.
         """
         with self._lock:
@@ -219,14 +219,15 @@ class Bridge:
         arrays = []
         for (name, dtype, shape), each in zip(specs, given, strict=True):
             whole = (order.rows, *shape)
-            try:
-                array = np.ascontiguousarray(each) if isinstance(each, np.ndarray) else np.frombuffer(each, np.uint8)
-                size = f"{array.nbytes} bytes"
-            except (TypeError, ValueError):
-                array, size = None, type(each).__name__
-            if array is None or array.nbytes != math.prod(whole) * dtype.itemsize:
-                raise DatasetInvalid(f"stream `{order.stream}`, field `{name}`: expected {dtype} {whole}, found {size}")
-            arrays.append(array)
+            if isinstance(each, np.ndarray):
+                found, fits = f"{each.dtype} {each.shape}", each.shape == whole and each.dtype.itemsize == dtype.itemsize
+            elif isinstance(each, memoryview):
+                found, fits = f"{each.nbytes} bytes", each.nbytes == math.prod(whole) * dtype.itemsize
+            else:
+                found, fits = type(each).__name__, False
+            if not fits:
+                raise DatasetInvalid(f"stream `{order.stream}`, field `{name}`: expected {dtype} {whole}, found {found}")
+            arrays.append(np.ascontiguousarray(each))
         return arrays
 
     def failed(self, order: int, node: str, why: str) -> bool:

@@ -50,7 +50,7 @@ struct Lane {
   bool reported_late = false;  ///< and has not caught up since
   bool detachment_announced = false;
   std::uint64_t detached_since_ns = 0;  ///< 0: it is within max_lag
-  /// Of each slot that its client reported as damaged, the generation: the server checks it once.
+  /// By slot: the generation that its client reported as damaged last. The server checks each one once.
   std::map<std::uint32_t, std::uint64_t> reported;
 };
 
