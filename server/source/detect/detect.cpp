@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "clientlib/base/human.h"
 #include "server/remote/url.h"
 #include "server/source/detect/proposal.h"
 #include "server/source/files/folder_walk.h"
@@ -67,9 +68,7 @@ std::optional<Proposal> image_folders(const fs::path& folder) {
       parts.push_back({name, source(folder / name), training, crop_images(training)});
   }
   if (!parts.empty() && parts[0].training)
-    return compose(fmt::format("image folders, a folder per class, in {} set{}", parts.size(),
-                               parts.size() == 1 ? "" : "s"),
-                   parts);
+    return compose("image folders, a folder per class, in " + count_of(parts.size(), "set"), parts);
   if (!is_image_folder(folder)) return std::nullopt;
   return compose("images, a folder per class", {{"train", source(folder), true, crop_images(true)}});
 }
