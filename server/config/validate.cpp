@@ -307,6 +307,15 @@ bool wrong_type(Document& document, const Pointer& at, const json& node, const j
   for (const auto& branch : node["oneOf"])
     types.push_back(branch["properties"]["type"]["const"].get<std::string>());
   if (!value.contains("type")) {
+    const auto is_key = [&](const std::string& name) {
+      return std::any_of(node["oneOf"].begin(), node["oneOf"].end(),
+                         [&](const json& branch) { return branch["properties"].contains(name); });
+    };
+    for (const auto& [name, ignored] : value.items())
+      if (auto meant = nearest(name, std::vector<std::string>{"type"}); !meant.empty() && !is_key(name)) {
+        document.wrong_key(at / name, fmt::format("unknown key \"{}\"", name), std::move(meant));
+        return true;
+      }
     document.wrong_key(at, fmt::format("key \"type\" is missing: one of {}", fmt::join(types, ", ")));
     return true;
   }

@@ -133,6 +133,8 @@ std::vector<Wrong> cases() {
            "; did you mean \"image_folder\"?"},
       {"NoType", "sources: {s: {path: /x}}\n" + ok,
        "x.yaml:1:11: sources.s: key \"type\" is missing: one of " + kTypes},
+      {"MistypedType", "sources: {s: {tpye: idx, path: /x}}\n" + ok,
+       "x.yaml:1:15: sources.s.tpye: unknown key \"tpye\"; did you mean \"type\"?"},
       {"MultiHotWithoutClasses",
        "sources: {s: {type: manifest, path: /x.csv, fields: {tags: {kind: multi_hot}}}}\n" + ok,
        "x.yaml:1:54: sources.s.fields.tags: key \"classes\" is missing: the rows of multi_hot have one value "
