@@ -79,7 +79,7 @@ void Lanes::update_order(std::uint64_t now_ns) {
   const RowWindow* const window = maker_.window();
   const std::uint64_t waited = fill_order_.waiting();
   fill_order_.update(now_ns,
-                     window != nullptr ? publish::FillOrder::Window{window->kept(), window->room()}
+                     window != nullptr ? publish::FillOrder::Window{window->needed(), window->room()}
                                        : publish::FillOrder::Window{},
                      starved());
   ledger_.favor(fill_order_.awaited());
@@ -138,7 +138,7 @@ void Lanes::report_waits(std::uint64_t lanes) {
 }
 
 std::optional<RowWindow::Lanes> Lanes::others_need(const publish::Ledger::Fill& fill,
-                                                   const sampler::BatchRows& rows) const {
+                                                   const sampler::BatchRows& rows, bool or_may) const {
   const RowWindow* const window = maker_.window();
   if (window == nullptr) return std::nullopt;
   RowWindow::Lanes served{maker_.window_stream(), ledger_.served_by(fill)};
@@ -147,7 +147,9 @@ std::optional<RowWindow::Lanes> Lanes::others_need(const publish::Ledger::Fill& 
       if (lanes_[lane].group == lanes_[fill.lane].group) served.lanes |= std::uint64_t{1} << lane;
   // Others may need only the last rows: those that were passed are dropped soon.
   const auto last = window->number(fill.key.cursor.epoch, rows.first + rows.rows - 1);
-  if (!last || !window->needed_by_others(*last, served)) return std::nullopt;
+  if (!last) return std::nullopt;
+  if (!window->needed_by_others(*last, served) && !(or_may && window->may_be_needed(*last)))
+    return std::nullopt;
   return served;
 }
 

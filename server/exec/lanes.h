@@ -123,9 +123,10 @@ class Lanes {
   /// on the way.
   std::optional<publish::Ledger::Fill> take_fill(bool& freed);
   /// The lanes that get a new batch, if others need its rows, so that the window should keep them; nullopt:
-  /// nobody else does.
+  /// nobody else does. `or_may`: so do clients that may begin soon.
   [[nodiscard]] std::optional<RowWindow::Lanes> others_need(const publish::Ledger::Fill& fill,
-                                                            const sampler::BatchRows& rows) const;
+                                                            const sampler::BatchRows& rows,
+                                                            bool or_may) const;
   /// The lanes, one bit each, that were granted batches since the last call while their clients slept: the
   /// caller must call ring().wake() for them after it releases the lock.
   [[nodiscard]] std::uint64_t take_wakes() { return std::exchange(to_wake_, 0); }
@@ -173,8 +174,8 @@ class Lanes {
   [[nodiscard]] std::uint64_t kept_lanes() const;
   void forget_order(std::uint32_t lane);
   void report_waits(std::uint64_t lanes);  ///< logs the lanes that begin to wait, each once
-  /// Logs by how many batches a new client begins behind the foremost one, if by more than max_lag. Returns
-  /// wire::AttachReply::batches_behind.
+  /// Logs by how many batches a new client begins behind the foremost one, if by more than max_lag, and tells
+  /// the window. Returns wire::AttachReply::batches_behind.
   std::uint32_t report_late(Lane& late, const wire::OpenRequest& request) const;
   void announce_detachment(const Lane& lane) const;
   void count_missing_ranks();

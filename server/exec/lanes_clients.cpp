@@ -198,8 +198,10 @@ std::uint32_t Lanes::report_late(Lane& late, const wire::OpenRequest& request) c
   const std::uint64_t samples = (ahead->epoch - from.epoch) * info_.samples + ahead->position - from.position;
   const bool chose = request.join != Join::kDefault || request.start || request.resume_server;
   // The window keeps rows for clients that are behind. Almost all of them are between these two clients.
-  const RowWindow* const window = maker_.window();
+  RowWindow* const window = maker_.window();
   const std::uint64_t kept = window == nullptr ? 0 : std::min(samples, window->kept());
+  if (window != nullptr)
+    if (const auto row = window->number(from.epoch, from.position)) window->begins_late(*row, *row + samples);
   const char* const made = maker_.keeps_decoded() ? "made" : "decoded";
   log::log(chose ? log::Level::kInfo : log::Level::kWarning,
            "stream `{}`: client `{}` begins {}{} batches behind {}; {}{}", info_.name, late.client,

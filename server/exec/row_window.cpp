@@ -62,13 +62,29 @@ bool RowWindow::needed_by_others(std::uint64_t row, const Lanes& served) const {
   return false;
 }
 
+void RowWindow::begins_late(std::uint64_t row, std::uint64_t foremost) {
+  const std::scoped_lock lock(mutex_);
+  const bool expected = expected_from_.load(std::memory_order_relaxed) != kNone;
+  const std::uint64_t end = row + 2 * (std::max(row, foremost) - row);
+  expected_end_.store(expected ? std::max(end, expected_end_.load(std::memory_order_relaxed)) : end,
+                      std::memory_order_relaxed);
+  expected_from_.store(std::min(row, expected_from_.load(std::memory_order_relaxed)),
+                       std::memory_order_relaxed);
+}
+
+const RowWindow::Entry* RowWindow::entry_of(std::uint64_t row) const {
+  for (const Rows* const rows : {&rows_, &passed_rows_})
+    if (const auto found = rows->find(row); found != rows->end()) return &found->second;
+  return nullptr;
+}
+
 RowWindow::Found RowWindow::find(std::uint64_t row, const std::optional<Lanes>& keep_unless, bool wait) {
   std::unique_lock lock(mutex_);
   const auto deadline = std::chrono::steady_clock::now() + patience_;
   for (;;) {
-    const auto entry = rows_.find(row);
-    if (entry == rows_.end()) break;
-    if (entry->second.ready) return {.row = Held(*this, entry->second.row), .claim = {}};
+    const Entry* const entry = entry_of(row);
+    if (entry == nullptr) break;
+    if (entry->ready) return {.row = Held(*this, entry->row), .claim = {}};
     if (!wait) return {.row = {}, .claim = {}, .busy = true};
     ++waiting_;
     const bool late = settled_.wait_until(lock, deadline) == std::cv_status::timeout;
@@ -77,8 +93,11 @@ RowWindow::Found RowWindow::find(std::uint64_t row, const std::optional<Lanes>& 
   }
   if (!keep_unless) return {};
   drop_passed(kDroppedByFind);
+  const bool full = rows_.size() + passed_rows_.size() >= most_;
+  // Nothing is dropped for clients that may never begin.
+  if (full && may_be_needed(row) && !needed_by_others(row, *keep_unless)) return {};
   try {
-    if (rows_.size() < most_ || make_room(row, *keep_unless)) {
+    if (!full || make_room(row, *keep_unless)) {
       std::shared_ptr<Row> memory = take_memory();
       rows_.emplace(row, Entry{memory});
       count();
@@ -91,6 +110,10 @@ RowWindow::Found RowWindow::find(std::uint64_t row, const std::optional<Lanes>& 
 }
 
 bool RowWindow::make_room(std::uint64_t row, const Lanes& served) {
+  if (!passed_rows_.empty()) {
+    erase(passed_rows_, std::prev(passed_rows_.end()));
+    return true;
+  }
   std::vector<std::uint64_t> all, others;
   for (std::size_t i = 0; i < reader_count_; ++i) {
     const std::uint64_t reader = at(i);
@@ -118,34 +141,48 @@ bool RowWindow::make_room(std::uint64_t row, const Lanes& served) {
   consider(rows_.end());
   for (const std::uint64_t reader : all) consider(rows_.lower_bound(reader));
   if (victim == rows_.end()) return false;
-  erase(victim);
+  erase(rows_, victim);
   return true;
 }
 
 bool RowWindow::has(std::uint64_t row) const {
   const std::scoped_lock lock(mutex_);
-  const auto found = rows_.find(row);
-  return found != rows_.end() && found->second.ready;
+  const Entry* const entry = entry_of(row);
+  return entry != nullptr && entry->ready;
 }
 
-void RowWindow::erase(Rows::iterator entry) {
+void RowWindow::erase(Rows& rows, Rows::iterator entry) {
   // A reader that still copies the row keeps its memory.
   try {
     if (entry->second.row.use_count() == 1) free_.push_back(std::move(entry->second.row->bytes));
   } catch (const std::bad_alloc&) {  // then its memory is not used again
   }
-  rows_.erase(entry);
+  rows.erase(entry);
   count();
 }
 
 bool RowWindow::drop_passed(std::size_t most) {
   std::uint64_t first = kNone;
   for (std::size_t i = 0; i < reader_count_; ++i) first = std::min(first, at(i));
-  for (; most > 0; --most) {
-    if (rows_.empty() || !rows_.begin()->second.ready || rows_.begin()->first >= first) return false;
-    erase(rows_.begin());
+  if (first >= expected_end_.load(std::memory_order_relaxed))
+    expected_from_.store(kNone, std::memory_order_relaxed);
+  bool more = true;
+  for (; more && most > 0; --most) {
+    const auto last = passed_rows_.empty() ? passed_rows_.end() : std::prev(passed_rows_.end());
+    if (last != passed_rows_.end() && last->first >= first) {  // a client has begun there
+      rows_.insert(passed_rows_.extract(last));
+    } else if (last != passed_rows_.end() && !may_be_needed(last->first)) {
+      erase(passed_rows_, last);
+    } else if (rows_.empty() || !rows_.begin()->second.ready || rows_.begin()->first >= first) {
+      more = false;
+    } else if (may_be_needed(rows_.begin()->first)) {
+      passed_rows_.insert(rows_.extract(rows_.begin()));
+    } else {
+      erase(rows_, rows_.begin());
+    }
   }
-  return true;
+  count();
+  return more;
 }
 
 std::shared_ptr<RowWindow::Row> RowWindow::take_memory() {
@@ -167,7 +204,7 @@ void RowWindow::settle(std::uint64_t number, bool ready) {
     if (ready) {
       entry->second.ready = true;
     } else {
-      erase(entry);
+      erase(rows_, entry);
     }
     wake = waiting_ > 0;
   }
@@ -175,8 +212,9 @@ void RowWindow::settle(std::uint64_t number, bool ready) {
 }
 
 void RowWindow::count() {
-  kept_.store(rows_.size(), std::memory_order_relaxed);
-  blocks_.store(rows_.size() + free_.size(), std::memory_order_relaxed);
+  needed_.store(rows_.size(), std::memory_order_relaxed);
+  passed_.store(passed_rows_.size(), std::memory_order_relaxed);
+  blocks_.store(rows_.size() + passed_rows_.size() + free_.size(), std::memory_order_relaxed);
 }
 
 void RowWindow::trim(std::chrono::nanoseconds longest) {
@@ -186,7 +224,7 @@ void RowWindow::trim(std::chrono::nanoseconds longest) {
     std::vector<Memory> freed;  // freed without the mutex
     const std::scoped_lock lock(mutex_);
     more = drop_passed(kDroppedByTrim);
-    const std::size_t spare = rows_.empty() ? 0 : kSpareBlocks;
+    const std::size_t spare = rows_.empty() && passed_rows_.empty() ? 0 : kSpareBlocks;
     for (std::size_t i = 0; i < kDroppedByTrim && free_.size() > spare; ++i) {
       freed.push_back(std::move(free_.back()));
       free_.pop_back();

@@ -2,6 +2,10 @@
 // with the same rows. A row is kept until every reader has passed it, or until the budget is needed for rows
 // that are needed sooner.
 //
+// Whoever starts several jobs one after the other seldom starts only two. So once a client has begun behind
+// others, rows from there on stay after every reader has passed them, as far as there is room: until twice as
+// many have been passed as the client was behind. A client that begins meanwhile finds them.
+//
 // A reader is a lane. It needs the rows from its position on, in order. So of two rows, the one whose next
 // reader is nearer is needed sooner.
 //
@@ -62,6 +66,13 @@ class RowWindow {
   [[nodiscard]] std::optional<publish::Position> foremost_in_other_streams(std::uint32_t stream) const;
   /// Whether a reader other than `served` needs this row.
   [[nodiscard]] bool needed_by_others(std::uint64_t row, const Lanes& served) const;
+  /// A client begins at `row` while the foremost one is at `foremost`: more may begin there.
+  void begins_late(std::uint64_t row, std::uint64_t foremost);
+  /// Whether clients that may begin soon would need this row.
+  [[nodiscard]] bool may_be_needed(std::uint64_t row) const {
+    return expected_from_.load(std::memory_order_relaxed) <= row &&
+           row < expected_end_.load(std::memory_order_relaxed);
+  }
 
   // --- rows
   /// The right and the duty to make a row. If it is dropped before done(), the row is not kept.
@@ -104,21 +115,24 @@ class RowWindow {
     bool busy = false;  ///< another thread makes it; only if `wait` is false
     // None of the three: the caller makes the row for itself.
   };
-  /// `keep_unless`: a reader other than these lanes needs the row, so that it should be kept if it is made
-  /// now; nullopt: none does. `wait`: for a thread that makes it.
+  /// `keep_unless`: a reader other than these lanes needs the row, or may need it, so that it should be kept
+  /// if it is made now; nullopt: none does. `wait`: for a thread that makes it.
   Found find(std::uint64_t row, const std::optional<Lanes>& keep_unless, bool wait);
   [[nodiscard]] bool empty() const { return kept() == 0; }
 
-  /// Drops the rows that every reader has passed, and frees memory that no row uses, for about as long as
+  /// Drops the rows that nobody needs any more, and frees memory that no row uses, for about as long as
   /// given. Holds the mutex only briefly.
   void trim(std::chrono::nanoseconds longest = std::chrono::nanoseconds::max());
 
   [[nodiscard]] std::size_t row_bytes() const { return row_bytes_; }
   [[nodiscard]] std::uint64_t budget() const { return budget_; }
-  [[nodiscard]] std::uint64_t kept() const { return kept_.load(std::memory_order_relaxed); }  ///< rows
+  [[nodiscard]] std::uint64_t kept() const { return needed() + passed_.load(std::memory_order_relaxed); }
+  [[nodiscard]] std::uint64_t needed() const {
+    return needed_.load(std::memory_order_relaxed);
+  }                                                 ///< of kept()
   [[nodiscard]] bool has(std::uint64_t row) const;  ///< it is finished
-  /// Rows that fit in besides.
-  [[nodiscard]] std::uint64_t room() const { return most_ - std::min(most_, kept()); }
+  /// Rows that fit in besides those that are needed.
+  [[nodiscard]] std::uint64_t room() const { return most_ - std::min(most_, needed()); }
   [[nodiscard]] std::uint64_t used() const { return blocks_.load(std::memory_order_relaxed) * cost_; }
   /// Rows that were not kept because all others are needed sooner.
   [[nodiscard]] std::uint64_t refused() const { return refused_.load(std::memory_order_relaxed); }
@@ -141,8 +155,10 @@ class RowWindow {
     return reader / kLanes == lanes.stream && (lanes.lanes >> (reader % kLanes) & 1) != 0;
   }
   [[nodiscard]] std::optional<std::uint64_t> foremost_except(std::size_t stream) const;
-  void erase(Rows::iterator entry);  ///< [lock]
-  /// [lock] Drops up to `most` of the rows that every reader has passed. False: there are no more.
+  [[nodiscard]] const Entry* entry_of(std::uint64_t row) const;  ///< [lock]
+  void erase(Rows& rows, Rows::iterator entry);                  ///< [lock]
+  /// [lock] Drops up to `most` of the rows that every reader has passed, or moves them to passed_rows_ if
+  /// clients that may begin soon would need them. False: there are no more.
   bool drop_passed(std::size_t most);
   /// [lock] Makes room by dropping the row that is needed last, if that is later than `row`.
   bool make_room(std::uint64_t row, const Lanes& served);
@@ -159,9 +175,12 @@ class RowWindow {
   mutable std::mutex mutex_;
   std::condition_variable settled_;
   Rows rows_;
+  Rows passed_rows_;  ///< that only clients need that may begin soon; all before those in rows_
   std::vector<Memory> free_;
   std::uint32_t waiting_ = 0;
-  std::atomic<std::uint64_t> kept_{0}, blocks_{0}, refused_{0};
+  std::atomic<std::uint64_t> needed_{0}, passed_{0}, blocks_{0}, refused_{0};
+  /// The rows that clients may need who begin soon.
+  std::atomic<std::uint64_t> expected_from_{kNone}, expected_end_{0};
 };
 
 }  // namespace headrace::server::exec

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import re
@@ -85,6 +86,21 @@ def test_a_late_trainer_gets_the_rows_that_are_made_from_then_on(start_server: A
     assert group["streams"] == ["train"] and group["sharing_factor"] == group["granted"] / group["decoded"]
     assert (group["decoded"], group["granted"]) == (after["decoded"], after["granted"])
     assert group["decoded_in_30_s"] is group["interval_ended_seconds_ago"] is None, "no client stayed for 30 s"
+
+
+@pytest.mark.filterwarnings("ignore:stream 'train'. client:RuntimeWarning")
+def test_the_rows_that_a_late_trainer_needs_stay_for_later_ones(start_server: Any, quiet_config: dict[str, Any]) -> None:
+    quiet_config["streams"]["train"]["ring"] = {"prefetch": 1, "max_leases": 1}
+    server = start_server(quiet_config)
+    digests, decoded = [], []
+    with contextlib.ExitStack() as attached:
+        for client in ("first", "second", "third"):
+            loader = attached.enter_context(headrace.Loader(server.address, stream="train", client=client))
+            digests.append(digest(loader, 2))
+            decoded.append(stats(server)["train"]["decoded"])
+    assert digests == [digests[0]] * 3
+    assert decoded[1] >= 3 * EPOCH, "the first one's rows were not kept: nobody had begun late"
+    assert decoded[2] == decoded[1], "the second one's rows were kept, although it alone needed them"
 
 
 TRAIN = """
