@@ -56,7 +56,7 @@ std::shared_ptr<FillJob> Filler::start_job(const publish::Ledger::Fill& fill) tr
   const Cursor& cursor = fill.key.cursor;
   const sampler::BatchRows rows = lane.group->plan->rows(cursor.origin, cursor.batch, lane.rank);
   ring::LoanedSlot slot = ring_.loan(fill.slot);
-  // With a bridge, other nodes make the rows that nobody else may ever need.
+  // With a bridge, other nodes can make rows again for clients that may begin soon.
   const auto others_need = lanes_.others_need(fill, rows, orders_ == nullptr);
   auto ordered = orders_ == nullptr ? nullptr : order(fill, rows, others_need.has_value());
   auto expected = ordered ? look_ahead_.leave_out(fill, rows) : look_ahead_.expect(fill, rows);

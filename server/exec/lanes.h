@@ -47,6 +47,7 @@ struct Lane {
   bool asked = false;  ///< its client has asked for a batch
   bool fenced = false;
   bool failure_announced = false, wait_announced = false;
+  bool begins_late = false;    ///< more than max_lag behind others, as others may after it
   bool reported_late = false;  ///< and has not caught up since
   bool detachment_announced = false;
   std::uint64_t detached_since_ns = 0;  ///< 0: it is within max_lag
@@ -123,7 +124,7 @@ class Lanes {
   /// on the way.
   std::optional<publish::Ledger::Fill> take_fill(bool& freed);
   /// The lanes that get a new batch, if others need its rows, so that the window should keep them; nullopt:
-  /// nobody else does. `or_may`: so do clients that may begin soon.
+  /// nobody else does. `or_may`: or clients may need them that begin soon.
   [[nodiscard]] std::optional<RowWindow::Lanes> others_need(const publish::Ledger::Fill& fill,
                                                             const sampler::BatchRows& rows,
                                                             bool or_may) const;
@@ -174,8 +175,8 @@ class Lanes {
   [[nodiscard]] std::uint64_t kept_lanes() const;
   void forget_order(std::uint32_t lane);
   void report_waits(std::uint64_t lanes);  ///< logs the lanes that begin to wait, each once
-  /// Logs by how many batches a new client begins behind the foremost one, if by more than max_lag, and tells
-  /// the window. Returns wire::AttachReply::batches_behind.
+  /// Logs by how many batches a new client begins behind the foremost one, if by more than max_lag. Returns
+  /// wire::AttachReply::batches_behind.
   std::uint32_t report_late(Lane& late, const wire::OpenRequest& request) const;
   void announce_detachment(const Lane& lane) const;
   void count_missing_ranks();

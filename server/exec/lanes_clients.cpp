@@ -162,6 +162,11 @@ ring::RingWriter::Attachment Lanes::attach(std::uint32_t index, ring::Segment le
   lane.attached = true;
   ++attached_;
   lane.last_beat_ns = now_ns;
+  if (RowWindow* const window = maker_.window(); lane.begins_late && window != nullptr) {
+    move_in_window(index);
+    const publish::Position position = ledger_.position(index);
+    if (const auto row = window->number(position.epoch, position.position)) window->begins_late(*row);
+  }
   // A client that goes on after a restart of the server waits for nobody: its former peers may be gone.
   if (lane.resumes) gate_->open(options_.wait_for);
   count_clients(now_ns);
@@ -193,15 +198,14 @@ std::uint32_t Lanes::report_late(Lane& late, const wire::OpenRequest& request) c
   if (!ahead) return 0;
   const std::uint32_t lag = publish::lag(plan, late.begin, *ahead, ClientStatus::kMostLag);
   if (lag <= near) return 0;
+  late.begins_late = !request.resume_server;
   late.reported_late = first.has_value();
   const publish::Position from = publish::position_of(plan, late.begin);
   const std::uint64_t samples = (ahead->epoch - from.epoch) * info_.samples + ahead->position - from.position;
   const bool chose = request.join != Join::kDefault || request.start || request.resume_server;
-  // The window keeps rows for clients that are behind. Almost all of them are between these two clients.
-  RowWindow* const window = maker_.window();
+  // Most of the window's rows are between these two clients.
+  const RowWindow* const window = maker_.window();
   const std::uint64_t kept = window == nullptr ? 0 : std::min(samples, window->kept());
-  if (window != nullptr)
-    if (const auto row = window->number(from.epoch, from.position)) window->begins_late(*row, *row + samples);
   const char* const made = maker_.keeps_decoded() ? "made" : "decoded";
   log::log(chose ? log::Level::kInfo : log::Level::kWarning,
            "stream `{}`: client `{}` begins {}{} batches behind {}; {}{}", info_.name, late.client,

@@ -62,14 +62,31 @@ bool RowWindow::needed_by_others(std::uint64_t row, const Lanes& served) const {
   return false;
 }
 
-void RowWindow::begins_late(std::uint64_t row, std::uint64_t foremost) {
+void RowWindow::begins_late(std::uint64_t row) {
   const std::scoped_lock lock(mutex_);
-  const bool expected = expected_from_.load(std::memory_order_relaxed) != kNone;
-  const std::uint64_t end = row + 2 * (std::max(row, foremost) - row);
-  expected_end_.store(expected ? std::max(end, expected_end_.load(std::memory_order_relaxed)) : end,
+  rearmost();
+  const std::uint64_t ahead = std::max(row, foremost().value_or(row)) - row;
+  const std::uint64_t from = expected_from_.load(std::memory_order_relaxed);
+  const std::uint64_t end = row + 2 * std::min(ahead, positions_);
+  expected_end_.store(from == kNone ? end : std::max(end, expected_end_.load(std::memory_order_relaxed)),
                       std::memory_order_relaxed);
-  expected_from_.store(std::min(row, expected_from_.load(std::memory_order_relaxed)),
-                       std::memory_order_relaxed);
+  expected_from_.store(std::min(row, from), std::memory_order_relaxed);
+  // At once, so that no other row takes the place of one that this reader needs.
+  while (!passed_rows_.empty() && std::prev(passed_rows_.end())->first >= row)
+    rows_.insert(rows_.begin(), passed_rows_.extract(std::prev(passed_rows_.end())));
+  count();
+}
+
+RowWindow::Rearmost RowWindow::rearmost() {
+  Rearmost found;
+  for (std::size_t i = 0; i < reader_count_; ++i) {
+    const std::uint64_t reader = at(i);
+    found.row = std::min(found.row, reader);
+    found.readers += reader != kNone;
+  }
+  if (found.readers < 2 || found.row >= expected_end_.load(std::memory_order_relaxed))
+    expected_from_.store(kNone, std::memory_order_relaxed);
+  return found;
 }
 
 const RowWindow::Entry* RowWindow::entry_of(std::uint64_t row) const {
@@ -94,7 +111,7 @@ RowWindow::Found RowWindow::find(std::uint64_t row, const std::optional<Lanes>& 
   if (!keep_unless) return {};
   drop_passed(kDroppedByFind);
   const bool full = rows_.size() + passed_rows_.size() >= most_;
-  // Nothing is dropped for clients that may never begin.
+  // Nothing is dropped for readers that may never begin.
   if (full && may_be_needed(row) && !needed_by_others(row, *keep_unless)) return {};
   try {
     if (!full || make_room(row, *keep_unless)) {
@@ -111,8 +128,11 @@ RowWindow::Found RowWindow::find(std::uint64_t row, const std::optional<Lanes>& 
 
 bool RowWindow::make_room(std::uint64_t row, const Lanes& served) {
   if (!passed_rows_.empty()) {
-    erase(passed_rows_, std::prev(passed_rows_.end()));
-    return true;
+    const auto last = std::prev(passed_rows_.end());
+    if (needed_by_others(row, served) && !needed_by_others(last->first, {})) {
+      erase(passed_rows_, last);
+      return true;
+    }
   }
   std::vector<std::uint64_t> all, others;
   for (std::size_t i = 0; i < reader_count_; ++i) {
@@ -162,17 +182,15 @@ void RowWindow::erase(Rows& rows, Rows::iterator entry) {
 }
 
 bool RowWindow::drop_passed(std::size_t most) {
-  std::uint64_t first = kNone;
-  for (std::size_t i = 0; i < reader_count_; ++i) first = std::min(first, at(i));
-  if (first >= expected_end_.load(std::memory_order_relaxed))
-    expected_from_.store(kNone, std::memory_order_relaxed);
+  const std::uint64_t first = rearmost().row;
   bool more = true;
   for (; more && most > 0; --most) {
-    const auto last = passed_rows_.empty() ? passed_rows_.end() : std::prev(passed_rows_.end());
-    if (last != passed_rows_.end() && last->first >= first) {  // a client has begun there
-      rows_.insert(passed_rows_.extract(last));
-    } else if (last != passed_rows_.end() && !may_be_needed(last->first)) {
-      erase(passed_rows_, last);
+    if (!passed_rows_.empty() && std::prev(passed_rows_.end())->first >= first) {
+      rows_.insert(passed_rows_.extract(std::prev(passed_rows_.end())));
+    } else if (!passed_rows_.empty() && !may_be_needed(std::prev(passed_rows_.end())->first)) {
+      erase(passed_rows_, std::prev(passed_rows_.end()));
+    } else if (!passed_rows_.empty() && !may_be_needed(passed_rows_.begin()->first)) {
+      erase(passed_rows_, passed_rows_.begin());
     } else if (rows_.empty() || !rows_.begin()->second.ready || rows_.begin()->first >= first) {
       more = false;
     } else if (may_be_needed(rows_.begin()->first)) {
@@ -212,8 +230,8 @@ void RowWindow::settle(std::uint64_t number, bool ready) {
 }
 
 void RowWindow::count() {
+  kept_.store(rows_.size() + passed_rows_.size(), std::memory_order_relaxed);
   needed_.store(rows_.size(), std::memory_order_relaxed);
-  passed_.store(passed_rows_.size(), std::memory_order_relaxed);
   blocks_.store(rows_.size() + passed_rows_.size() + free_.size(), std::memory_order_relaxed);
 }
 

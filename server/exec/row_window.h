@@ -2,9 +2,10 @@
 // with the same rows. A row is kept until every reader has passed it, or until the budget is needed for rows
 // that are needed sooner.
 //
-// Whoever starts several jobs one after the other seldom starts only two. So once a client has begun behind
-// others, rows from there on stay after every reader has passed them, as far as there is room: until twice as
-// many have been passed as the client was behind. A client that begins meanwhile finds them.
+// Whoever starts several jobs one after the other seldom starts only two. So if a client begins at a row
+// while the foremost one is n rows ahead, the 2n rows from there on stay after every reader has passed them,
+// as far as there is room, until every reader has passed all of them. A client that begins meanwhile finds
+// them.
 //
 // A reader is a lane. It needs the rows from its position on, in order. So of two rows, the one whose next
 // reader is nearer is needed sooner.
@@ -13,8 +14,8 @@
 //
 // Thread safety: any thread may call any member. move(), needed_by_others() and
 // foremost_in_other_streams(), which the engine calls under its lock, take no lock; has(), which it calls
-// once for each lane and batch, takes one. One mutex guards the rows, but not their bytes; rows that are
-// worth keeping take much longer to make than a call here.
+// once for each lane and batch, and begins_late() take one. One mutex guards the rows, but not their bytes;
+// rows that are worth keeping take much longer to make than a call here.
 #pragma once
 
 #include <algorithm>
@@ -66,9 +67,9 @@ class RowWindow {
   [[nodiscard]] std::optional<publish::Position> foremost_in_other_streams(std::uint32_t stream) const;
   /// Whether a reader other than `served` needs this row.
   [[nodiscard]] bool needed_by_others(std::uint64_t row, const Lanes& served) const;
-  /// A client begins at `row` while the foremost one is at `foremost`: more may begin there.
-  void begins_late(std::uint64_t row, std::uint64_t foremost);
-  /// Whether clients that may begin soon would need this row.
+  /// A reader begins at `row`, behind others: more may begin there.
+  void begins_late(std::uint64_t row);
+  /// Whether readers that may begin soon would need this row.
   [[nodiscard]] bool may_be_needed(std::uint64_t row) const {
     return expected_from_.load(std::memory_order_relaxed) <= row &&
            row < expected_end_.load(std::memory_order_relaxed);
@@ -120,16 +121,15 @@ class RowWindow {
   Found find(std::uint64_t row, const std::optional<Lanes>& keep_unless, bool wait);
   [[nodiscard]] bool empty() const { return kept() == 0; }
 
-  /// Drops the rows that nobody needs any more, and frees memory that no row uses, for about as long as
+  /// Drops the rows that nobody needs or may need, and frees memory that no row uses, for about as long as
   /// given. Holds the mutex only briefly.
   void trim(std::chrono::nanoseconds longest = std::chrono::nanoseconds::max());
 
   [[nodiscard]] std::size_t row_bytes() const { return row_bytes_; }
   [[nodiscard]] std::uint64_t budget() const { return budget_; }
-  [[nodiscard]] std::uint64_t kept() const { return needed() + passed_.load(std::memory_order_relaxed); }
-  [[nodiscard]] std::uint64_t needed() const {
-    return needed_.load(std::memory_order_relaxed);
-  }                                                 ///< of kept()
+  [[nodiscard]] std::uint64_t kept() const { return kept_.load(std::memory_order_relaxed); }  ///< rows
+  /// Those of them that readers need.
+  [[nodiscard]] std::uint64_t needed() const { return needed_.load(std::memory_order_relaxed); }
   [[nodiscard]] bool has(std::uint64_t row) const;  ///< it is finished
   /// Rows that fit in besides those that are needed.
   [[nodiscard]] std::uint64_t room() const { return most_ - std::min(most_, needed()); }
@@ -157,10 +157,18 @@ class RowWindow {
   [[nodiscard]] std::optional<std::uint64_t> foremost_except(std::size_t stream) const;
   [[nodiscard]] const Entry* entry_of(std::uint64_t row) const;  ///< [lock]
   void erase(Rows& rows, Rows::iterator entry);                  ///< [lock]
+  struct Rearmost {
+    std::uint64_t row = kNone;  ///< that the reader behind all others needs next
+    std::size_t readers = 0;
+  };
+  /// [lock] Also ends the expectation of further readers, if all have passed its rows or only one is left.
+  Rearmost rearmost();
   /// [lock] Drops up to `most` of the rows that every reader has passed, or moves them to passed_rows_ if
-  /// clients that may begin soon would need them. False: there are no more.
+  /// readers that may begin soon would need them; moves those back that a reader needs again. False: there
+  /// are no more.
   bool drop_passed(std::size_t most);
-  /// [lock] Makes room by dropping the row that is needed last, if that is later than `row`.
+  /// [lock] Makes room by dropping the last of passed_rows_ or, if a reader needs that, the row that is
+  /// needed last, if that is later than `row`.
   bool make_room(std::uint64_t row, const Lanes& served);
   std::shared_ptr<Row> take_memory();  ///< [lock]
   void settle(std::uint64_t number, bool ready);
@@ -175,12 +183,11 @@ class RowWindow {
   mutable std::mutex mutex_;
   std::condition_variable settled_;
   Rows rows_;
-  Rows passed_rows_;  ///< that only clients need that may begin soon; all before those in rows_
+  Rows passed_rows_;  ///< only for readers that may begin soon, except until drop_passed() moves them back
   std::vector<Memory> free_;
   std::uint32_t waiting_ = 0;
-  std::atomic<std::uint64_t> needed_{0}, passed_{0}, blocks_{0}, refused_{0};
-  /// The rows that clients may need who begin soon.
-  std::atomic<std::uint64_t> expected_from_{kNone}, expected_end_{0};
+  std::atomic<std::uint64_t> kept_{0}, needed_{0}, blocks_{0}, refused_{0};
+  std::atomic<std::uint64_t> expected_from_{kNone}, expected_end_{0};  ///< for readers that may begin soon
 };
 
 }  // namespace headrace::server::exec

@@ -46,7 +46,7 @@ TEST(RowWindow, GivesARowBackAsItWasMade) {
   EXPECT_FALSE(found.claim);
   EXPECT_EQ(found.row->sample_index, 10);
   EXPECT_EQ(found.row->label, 3);
-  EXPECT_GT(window.used(), 0);
+  EXPECT_EQ(window.used(), kRowCost);
 }
 
 TEST(RowWindow, SaysThatARowIsBeingMadeOrWaitsForIt) {
@@ -136,12 +136,17 @@ TEST(RowWindow, DoesNotCountTheLanesThatGetARowAnyway) {
   EXPECT_TRUE(has(window, 50) && has(window, 60));
 }
 
-TEST(RowWindow, KeepsPassedRowsForClientsThatMayBeginSoon) {
+/// A reader of stream 1 that begins at `row`, behind one of stream 0 at `ahead`.
+void begin_late(RowWindow& window, std::uint64_t row, std::uint64_t ahead, std::uint32_t lane = 0) {
+  window.move(0, 0, ahead);
+  window.move(1, lane, row);
+  window.begins_late(row);
+}
+
+TEST(RowWindow, KeepsPassedRowsForReadersThatMayBeginSoon) {
   auto window = window_of(100);
-  window.move(0, 0, 50);
   EXPECT_FALSE(window.may_be_needed(20)) << "nobody has begun late";
-  window.begins_late(10, 50);
-  window.move(1, 0, 10);
+  begin_late(window, 10, 50);
   EXPECT_FALSE(window.may_be_needed(9));
   EXPECT_TRUE(window.may_be_needed(10) && window.may_be_needed(89));
   EXPECT_FALSE(window.may_be_needed(90)) << "twice as far";
@@ -152,49 +157,72 @@ TEST(RowWindow, KeepsPassedRowsForClientsThatMayBeginSoon) {
   EXPECT_TRUE(has(window, 10) && has(window, 20) && has(window, 30));
   EXPECT_EQ(window.needed(), 1);
   EXPECT_EQ(window.kept(), 3);
+  EXPECT_EQ(window.used(), 3 * kRowCost);
   EXPECT_EQ(window.room(), 99) << "the others can be dropped";
-  window.move(1, 1, 10);  // one of them begins
-  window.trim();
-  EXPECT_EQ(window.needed(), 3);
+  begin_late(window, 10, 50, 1);
+  EXPECT_EQ(window.needed(), 3) << "at once";
   EXPECT_TRUE(has(window, 10) && has(window, 20));
 }
 
 TEST(RowWindow, DropsPassedRowsFirstAndThoseLastThatAreReadFirst) {
   auto window = window_of(4);
-  window.begins_late(0, 100);
-  window.move(0, 0, 100);
-  window.move(1, 0, 0);
+  begin_late(window, 0, 100);
   for (std::uint64_t row = 0; row < 4; ++row) ASSERT_TRUE(keep(window, row));
   window.move(1, 0, 50);
   window.trim();
   ASSERT_EQ(window.kept(), 4);
+  ASSERT_EQ(window.needed(), 0);
   EXPECT_TRUE(keep(window, 60, {0, 1})) << "the client behind needs it";
   EXPECT_FALSE(has(window, 3));
   EXPECT_TRUE(has(window, 0) && has(window, 1) && has(window, 2) && has(window, 60));
   EXPECT_FALSE(keep(window, 49, {1, 1})) << "only clients that have not begun may need it";
   EXPECT_EQ(window.refused(), 0);
+  EXPECT_LE(window.used(), window.budget());
+}
+
+TEST(RowWindow, DropsNoPassedRowThatAReaderNeedsAgain) {
+  auto window = window_of(4);
+  begin_late(window, 0, 100);
+  for (std::uint64_t row = 0; row < 4; ++row) ASSERT_TRUE(keep(window, row));
+  window.move(1, 0, 50);
+  window.trim();
+  ASSERT_EQ(window.needed(), 0);
+  window.move(1, 1, 0);  // it resumes there, and is not late; all four are not moved back yet
+  EXPECT_FALSE(keep(window, 103, {0, 1})) << "it would be needed last";
+  EXPECT_TRUE(has(window, 0) && has(window, 1) && has(window, 2) && has(window, 3));
 }
 
 TEST(RowWindow, DropsPassedRowsWhenNobodyElseHasBegunForLong) {
   auto window = window_of(100);
-  window.move(0, 0, 50);
-  window.move(1, 0, 0);
-  window.begins_late(0, 2);
-  window.begins_late(1, 4);  // up to row 7
+  begin_late(window, 0, 3);
+  begin_late(window, 1, 4, 1);  // so up to row 7
   for (std::uint64_t row = 0; row < 10; ++row) ASSERT_TRUE(keep(window, row));
+  window.move(0, 0, 50);
   window.move(1, 0, 6);
+  window.move(1, 1, 6);
   window.trim();
   EXPECT_EQ(window.kept(), 10);
   window.move(1, 0, 7);
+  window.move(1, 1, 7);
   window.trim();
   EXPECT_EQ(window.kept(), 3);
   EXPECT_FALSE(window.may_be_needed(4));
-  window.begins_late(8, 9);
+  begin_late(window, 8, 50, 1);
   EXPECT_FALSE(window.may_be_needed(4)) << "that was another set of jobs";
-  window.move(0, 0, std::nullopt);
+}
+
+TEST(RowWindow, KeepsNoPassedRowsForASingleReader) {
+  auto window = window_of(100);
+  begin_late(window, 0, 5 * kPositions);
+  EXPECT_FALSE(window.may_be_needed(2 * kPositions)) << "two epochs at most";
+  ASSERT_TRUE(keep(window, 3));
+  window.move(1, 0, 10);
+  window.trim();
+  EXPECT_TRUE(has(window, 3));
   window.move(1, 0, std::nullopt);
   window.trim();
-  EXPECT_TRUE(window.empty()) << "all have left";
+  EXPECT_TRUE(window.empty());
+  EXPECT_FALSE(window.may_be_needed(3));
 }
 
 TEST(RowWindow, GivesMemoryBackWhenClientsHaveCaughtUp) {
@@ -202,7 +230,7 @@ TEST(RowWindow, GivesMemoryBackWhenClientsHaveCaughtUp) {
   window.move(0, 0, 1000);
   window.move(1, 0, 0);
   for (std::uint64_t row = 0; row < 1000; ++row) ASSERT_TRUE(keep(window, row));
-  EXPECT_GE(window.used(), 1000 * kRowBytes);
+  EXPECT_EQ(window.used(), 1000 * kRowCost);
   window.move(1, 0, 999);
   window.trim();
   EXPECT_TRUE(has(window, 999));
@@ -243,6 +271,13 @@ TEST(RowWindow, GivesEachRowToAllWhoReadItAtOnce) {
   std::barrier together(4);  // else some would be further apart than the window
   std::vector<std::thread> threads;
   for (std::uint32_t stream = 0; stream < 4; ++stream) window.move(stream, 0, 0);
+  window.move(0, 0, 1000);
+  window.begins_late(0);  // so that rows move between those that are needed and those that may be
+  window.move(0, 0, 0);
+  std::atomic<bool> ended{false};
+  std::thread ticks([&] {
+    while (!ended) window.trim();
+  });
   for (std::uint32_t stream = 0; stream < 4; ++stream)
     threads.emplace_back([&, stream] {
       for (std::uint64_t row = 0; row < 3000; ++row) {
@@ -261,6 +296,8 @@ TEST(RowWindow, GivesEachRowToAllWhoReadItAtOnce) {
       window.move(stream, 0, std::nullopt);
     });
   for (auto& thread : threads) thread.join();
+  ended = true;
+  ticks.join();
   EXPECT_EQ(wrong, 0);
   EXPECT_EQ(made, 3000) << "each once";
   window.trim();
