@@ -26,6 +26,7 @@ class WebServer : private CivetHandler {
     bool heeds_if_match = true;
     std::string content_range = {};  ///< sent instead of the true one
     bool sized = true;               ///< false: the end of the connection is the end of the file
+    std::string headers = {};        ///< sent before all others, each with its \r\n
   };
   /// The fault for the next request.
   struct Fault {
@@ -112,7 +113,7 @@ class WebServer : private CivetHandler {
     if (!file) return answer(connection, 404, "", "not found", {});
     if (file->heeds_if_match && !call.if_match.empty() && call.if_match != file->etag)
       return answer(connection, 412, "", "", {});
-    std::string headers = file->etag.empty() ? "" : "ETag: " + file->etag + "\r\n";
+    std::string headers = file->headers + (file->etag.empty() ? "" : "ETag: " + file->etag + "\r\n");
     std::size_t first = 0, last = 0;
     if (!file->ranges || std::sscanf(call.range.c_str(), "bytes=%zu-%zu", &first, &last) != 2)
       return answer(connection, 200, headers, file->content, fault, file->sized);

@@ -17,6 +17,7 @@ constexpr long kMostRedirects = 5;
 constexpr long kSlowest = 1024;                  // bytes/s
 constexpr curl_off_t kLongestRetryAfter = 3600;  // seconds
 constexpr long kBuffer = 256L << 10;
+constexpr int kLongestWait = 1000;  // ms until the next on_progress()
 constexpr std::size_t kLongestErrorBody = std::size_t{64} << 10;
 /// The hash of an empty body: libcurl 7.88 omits this header for GET, and S3 requires it.
 constexpr const char* kNoContent =
@@ -114,17 +115,50 @@ std::size_t on_body(char* data, std::size_t one, std::size_t count, void* self) 
   return 0;
 }
 
+/// An easy handle for one transfer, over a connection that `multi` keeps. Easy handles are not used again:
+/// with libcurl 7.88, a reply whose first header line begins with a blank continues a header that was freed
+/// with the handle's previous reply.
+class Transfer {
+ public:
+  explicit Transfer(CURLM* multi) : multi_(multi), easy_(::curl_easy_init()) {
+    if (easy_ == nullptr) throw std::bad_alloc();
+  }
+  ~Transfer() {
+    ::curl_multi_remove_handle(multi_, easy_);
+    ::curl_easy_cleanup(easy_);
+  }
+  Transfer(const Transfer&) = delete;
+  Transfer& operator=(const Transfer&) = delete;
+
+  [[nodiscard]] CURL* easy() const { return easy_; }
+  [[nodiscard]] CURLcode perform() const {
+    CURLMcode failed = ::curl_multi_add_handle(multi_, easy_);
+    for (int running = 1; failed == CURLM_OK && running > 0;) {
+      failed = ::curl_multi_perform(multi_, &running);
+      if (failed == CURLM_OK && running > 0)
+        failed = ::curl_multi_poll(multi_, nullptr, 0, kLongestWait, nullptr);
+    }
+    int left = 0;
+    const CURLMsg* const ended = failed == CURLM_OK ? ::curl_multi_info_read(multi_, &left) : nullptr;
+    return ended != nullptr ? ended->data.result : CURLE_OUT_OF_MEMORY;
+  }
+
+ private:
+  CURLM* const multi_;
+  CURL* const easy_;
+};
+
 int on_progress(void* self, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
   return static_cast<Running*>(self)->stop->stop_requested() ? 1 : 0;
 }
 
 }  // namespace
 
-struct Transfers::Handle {
+struct Transfers::Connection {
   struct Free {
-    void operator()(CURL* easy) const { ::curl_easy_cleanup(easy); }
+    void operator()(CURLM* multi) const { ::curl_multi_cleanup(multi); }
   };
-  std::unique_ptr<CURL, Free> easy{::curl_easy_init()};
+  std::unique_ptr<CURLM, Free> multi{::curl_multi_init()};
   pid_t owner = ::getpid();
 };
 
@@ -134,30 +168,30 @@ Transfers::Transfers(Options options, std::stop_token stop)
 }
 Transfers::~Transfers() = default;
 
-std::unique_ptr<Transfers::Handle> Transfers::take_handle() const {
+std::unique_ptr<Transfers::Connection> Transfers::take_connection() const {
   {
     const std::scoped_lock lock(mutex_);
     // A forked child neither uses nor ends its parent's connections.
     if (!idle_.empty() && idle_.back()->owner != ::getpid()) {
-      for (const auto& handle : idle_) static_cast<void>(handle->easy.release());
+      for (const auto& connection : idle_) static_cast<void>(connection->multi.release());
       idle_.clear();
     }
     if (!idle_.empty()) {
-      // Use the last one returned: its connection is the least likely to have been closed.
-      auto handle = std::move(idle_.back());
+      // Use the last one returned: it is the least likely to have been closed.
+      auto connection = std::move(idle_.back());
       idle_.pop_back();
-      return handle;
+      return connection;
     }
   }
-  auto handle = std::make_unique<Handle>();
-  if (!handle->easy) throw std::bad_alloc();
-  return handle;
+  auto connection = std::make_unique<Connection>();
+  if (!connection->multi) throw std::bad_alloc();
+  return connection;
 }
 
 Reply Transfers::get(const Request& request, const TakePart& take) const {
-  auto handle = take_handle();
-  CURL* const easy = handle->easy.get();
-  ::curl_easy_reset(easy);  // resets options; the connection stays
+  auto connection = take_connection();
+  const Transfer transfer(connection->multi.get());
+  CURL* const easy = transfer.easy();
   Running running{.easy = easy, .stop = &stop_, .take = &take, .reply = {}, .thrown = {}};
   std::array<char, CURL_ERROR_SIZE> why{};
   List headers;
@@ -200,7 +234,7 @@ Reply Transfers::get(const Request& request, const TakePart& take) const {
   }
   set(CURLOPT_HTTPHEADER, headers.get());
 
-  const CURLcode code = ::curl_easy_perform(easy);
+  const CURLcode code = transfer.perform();
   if (running.thrown) std::rethrow_exception(running.thrown);
   if (!running.head) read_head(easy, running.reply);
   if (code != CURLE_OK && !running.enough) {
@@ -211,9 +245,8 @@ Reply Transfers::get(const Request& request, const TakePart& take) const {
       running.reply.failure += "; does the server expect http:// here?";
     running.reply.permanent = is_permanent(code);
   }
-  ::curl_easy_reset(easy);  // its pointers are valid only during this call
   const std::scoped_lock lock(mutex_);
-  idle_.push_back(std::move(handle));
+  idle_.push_back(std::move(connection));
   return std::move(running.reply);
 }
 

@@ -65,13 +65,13 @@ class Transfers {
   Reply get(const Request& request, const TakePart& take) const;
 
  private:
-  struct Handle;
-  std::unique_ptr<Handle> take_handle() const;
+  struct Connection;
+  std::unique_ptr<Connection> take_connection() const;
 
   const Options options_;
   const std::stop_token stop_;
   mutable std::mutex mutex_;
-  mutable std::vector<std::unique_ptr<Handle>> idle_;  ///< [mutex_]
+  mutable std::vector<std::unique_ptr<Connection>> idle_;  ///< [mutex_]
 };
 
 }  // namespace headrace::server::remote

@@ -92,6 +92,18 @@ TEST_F(RemoteTest, RangesAreReadOverOneConnection) {
   EXPECT_EQ(remote->counts().bytes, 1 + 50 + content_.size());
 }
 
+TEST_F(RemoteTest, AContinuationLineBelongsToNoHeaderOfThePreviousReply) {
+  server_->put("/folded", {.content = content_, .headers = " folded: 1\r\n"});
+  const auto remote = this->remote();
+  ASSERT_TRUE(remote->stat(url()));
+  const auto refused = remote->stat(url("/folded"));
+  ASSERT_FALSE(refused) << "libcurl has continued a header that it had freed";
+  EXPECT_THAT(refused.error().message, HasSubstr("/folded: "));
+  const auto known = remote->stat(url());
+  ASSERT_TRUE(known) << known.error().message;
+  EXPECT_EQ(known->tag, "\"1\"");
+}
+
 TEST_F(RemoteTest, ACutReplyIsContinued) {
   const auto remote = this->remote();
   const Stat known{content_.size(), "\"1\"", true};
