@@ -9,6 +9,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <stdexcept>
 
 #include "server/source/fingerprint.h"
 #include "server/source/labels.h"
@@ -167,13 +168,17 @@ Result<std::unique_ptr<RecordInput>> RecordInput::open(int in, int out, const st
   auto line = input->pipe_.line(kLongestHeader);
   if (!line) return fail(line.error());
   if (!*line) return refuse("there is none; it is JSON, see server/pack/record_input.h");
-  const json header = json::parse(**line, nullptr, false);
-  if (!header.is_object()) return refuse("it is not a JSON object");
   try {
+    const json header = store::parse_description(**line);
+    if (!header.is_object()) return refuse("it is not a JSON object");
     auto meta = read_header(header);
     if (!meta) return refuse(meta.error().message);
     input->meta_ = std::move(*meta);
+  } catch (const json::parse_error&) {
+    return refuse("it is not a JSON object");
   } catch (const json::exception& error) {
+    return refuse(error.what());
+  } catch (const std::invalid_argument& error) {
     return refuse(error.what());
   }
   return input;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 
 namespace headrace::server::store {
 namespace {
@@ -37,6 +38,14 @@ const char* wrong_with(const SourceField& field) {
 }
 
 }  // namespace
+
+json parse_description(std::string_view text) {
+  return json::parse(text.begin(), text.end(), [](int, json::parse_event_t event, const json& value) {
+    if (event == json::parse_event_t::value && value.is_number_float())
+      throw std::invalid_argument(fmt::format("{} is not a whole number of 64 bits", value.dump()));
+    return true;
+  });
+}
 
 json to_json(const SourceField& field) {
   return {{"name", field.name},         {"content", kContents.at(static_cast<std::size_t>(field.content))},

@@ -195,7 +195,7 @@ std::string Meta::to_json() const {
 }
 
 Result<Meta> Meta::from_json(std::string_view text, const std::string& where) try {
-  const json value = json::parse(text);
+  const json value = parse_description(text);
   if (value.at("headrace").get<std::string>() != "packed")
     throw std::invalid_argument("the key `headrace` is not `packed`");
   if (const int format = value.at("format").get<int>(); format != kFormat && format != kTiledFormat)

@@ -11,12 +11,14 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <span>
+#include <stdexcept>
 
 #include "clientlib/base/new_file.h"
 #include "clientlib/base/trusted_path.h"
 #include "server/remote/url.h"
 #include "server/source/fingerprint.h"
 #include "server/source/labels.h"
+#include "server/store/field_json.h"
 
 namespace headrace::server::source {
 namespace {
@@ -154,7 +156,7 @@ std::optional<std::vector<ShardIndex>> IndexCache::load() const {
     if (!reader.read_bytes(magic.data(), magic.size()) || magic != kIndexMagic ||
         !reader.read_bytes(&head_bytes, sizeof head_bytes) || !reader.read(text, head_bytes))
       return std::nullopt;
-    const json head = json::parse(text, nullptr, false);
+    const json head = store::parse_description(text);
     if (!head.is_object() || head.at("key").get_ref<const std::string&>() != key_) return std::nullopt;
     const json& shards = head.at("shards");
     if (shards.size() != shard_bytes_.size()) return std::nullopt;
@@ -178,7 +180,7 @@ std::optional<std::vector<ShardIndex>> IndexCache::load() const {
     try {
       if (auto shards = load_from(file)) return shards;
     } catch (const json::exception&) {  // the head has another format
-      continue;
+    } catch (const std::invalid_argument&) {
     }
   }
   return std::nullopt;
