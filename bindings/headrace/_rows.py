@@ -148,5 +148,8 @@ def rows_of(fields: list[Values]) -> int:
     first = fields[0]
     for other in fields:
         if other.rows != first.rows:
-            raise DatasetInvalid(f"field `{first.name}` has {first.rows} rows, `{other.name}` has {other.rows}: expected the same number in all fields")
+            raise DatasetInvalid(
+                f"field `{first.name}` has {first.rows} rows, `{other.name}` has {other.rows}: expected the same number in all fields; "
+                "name columns whose rows differ in size in `ragged`"
+            )
     return first.rows

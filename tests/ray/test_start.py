@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,7 +13,7 @@ import pytest
 import ray
 import yaml
 from conftest import SAMPLES, Nodes, Running, wait_until
-from headrace.errors import ConfigInvalid, InvalidArgument, VersionMismatch
+from headrace.errors import Closed, ConfigInvalid, InvalidArgument, VersionMismatch
 
 Start = Callable[..., Running]
 
@@ -94,6 +95,30 @@ def test_the_configuration_may_be_a_dict(nodes: Nodes, config: Path, running: St
     run = running(yaml.safe_load(config.read_text().replace("off", "'off'")), makers=(1, 1))
     run.wait_for_rows()
     run.check()
+
+
+def test_servers_go_on_if_nobody_keeps_what_start_returned(nodes: Nodes, config: Path) -> None:
+    nodes.add()
+    address = headrace.ray.start(config, trainers="trainer", makers=(1, 1)).addresses.popitem()[1]
+    gc.collect()
+    (servers,) = headrace.ray._start._running
+    with headrace.Loader(address, stream="train") as loader:
+        for epoch in range(1000):
+            loader.set_epoch(epoch)
+            assert sum(len(labels) for _, labels in loader) == SAMPLES
+            if any(each.get("rows") for each in servers.stats().values()):
+                break
+        else:
+            raise AssertionError(servers.stats())
+    servers.stop()
+    assert not headrace.ray._start._running
+    with pytest.raises(Closed, match="these servers were stopped"):
+        servers.address()
+
+
+def test_a_resource_that_no_node_has_is_named(nodes: Nodes, config: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("WARNING", "headrace"), headrace.ray.start(config, trainers="trainer", resources={"decod": 1}, threads=2):
+        assert "no node has what a maker needs (CPU: 2, decod: 1), so the servers make all rows until one joins" in caplog.text
 
 
 def test_tasks_and_actors_have_the_stream_s_name(nodes: Nodes, running: Start) -> None:

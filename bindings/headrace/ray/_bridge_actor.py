@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import logging
 import os
@@ -39,6 +40,7 @@ class BridgeActor:
         self._makers = Makers(plan, self._events.put)
         self._thread = threading.Thread(target=self._run, name="headrace-bridge-work", daemon=True)
         self._thread.start()
+        atexit.register(self._leave)
 
     def _run(self) -> None:
         while not self._closing:
@@ -105,5 +107,9 @@ class BridgeActor:
 
     def stop(self) -> None:
         """Ends the makers and the connection."""
+        self._leave()
+
+    def _leave(self) -> None:
+        # Also at the end of the process, which would abort if the thread still called C++ then.
         self._closing = True
         self._thread.join(_CONNECT + 10)

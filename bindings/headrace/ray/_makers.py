@@ -226,7 +226,8 @@ class Makers:
 
     def _exclude(self, node: str, name: str, why: str, seconds: float) -> None:
         until = "" if seconds == _FOREVER else f" for {seconds:g} s"
-        _logger.warning("headrace.ray: node %s gets no more orders%s: %s", name, until, why)
+        if self._excluded.get(node, ("", "", 0))[1] != why:  # several makers of a node may fail alike
+            _logger.warning("headrace.ray: node %s gets no more orders%s: %s", name, until, why)
         self._excluded[node] = (name, why, time.monotonic() + seconds)
         self._dismiss([member for member in self._members if member.node == node])
 
@@ -337,7 +338,9 @@ class Makers:
             differing = [part for part in ours if ours[part] != theirs.get(part)]
             if differing and member in self._members:
                 why = f"stream `{stream}` differs there from the server's in its {' and '.join(differing)}"
-                remedy = "its data are not the same" if "dataset" in differing else "its configuration or environment is not the same"
+                remedy = "its configuration or environment is not the same"
+                if "dataset" in differing:
+                    remedy = "its data are not the same; copy them anew, or choose nodes with resources="
                 self._exclude(member.node, member.name, f"FINGERPRINT_MISMATCH: {why}: {remedy}", _TRY_AGAIN)
 
     def _pause(self) -> None:

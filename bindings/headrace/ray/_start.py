@@ -15,11 +15,11 @@ import ray  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
 from .._arguments import mapping, whole
 from .._arguments import text as given
-from ..errors import Error, InvalidArgument, Timeout, from_code
+from ..errors import Closed, Error, InvalidArgument, Timeout, from_code
 from ._bridge_actor import BridgeActor
 from ._hiring import by_value
 from ._job_server import plan_of
-from ._nodes import cause_of, check_versions, on, this_node, trainers_of
+from ._nodes import cause_of, check_versions, eligible, on, this_node, trainers_of
 from ._remote import Plan
 from ._server_actor import ServerActor
 
@@ -31,6 +31,7 @@ _STOP = 30.0  # seconds for the actors to end what they own
 _BRIDGE = {"env_vars": {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**30)}}
 _NOT_SENT = ("HEADRACE_ADDRESS", "HEADRACE_BINARY", "HEADRACE_LOG")  # each node has its own
 _logger = logging.getLogger("headrace")
+_running: set[Servers] = set()  # actors end with the last handle; these keep theirs until stop(), also if the caller drops the object
 
 
 class Servers:
@@ -40,6 +41,7 @@ class Servers:
     def __init__(self, actors: dict[str, tuple[Any, Any]], known: dict[str, str]) -> None:
         self._actors = actors  # by node id: the server's and the bridge's
         self._addresses = known
+        self._stopped = False
 
     @property
     def addresses(self) -> dict[str, str]:
@@ -49,8 +51,10 @@ class Servers:
     def address(self, node: str | None = None) -> str:
         """The directory of the server on a node (its id), for headrace.Loader. None: the node of the caller.
 
-        Raises InvalidArgument if that node has no server.
+        Raises InvalidArgument if that node has no server, and Closed after stop().
         """
+        if self._stopped:
+            raise Closed("these servers were stopped; call headrace.ray.start() again")
         if node is None:
             node = this_node()
         if node not in self._addresses:
@@ -96,6 +100,8 @@ class Servers:
                 with contextlib.suppress(ray.exceptions.RayError, ValueError):
                     ray.kill(actors[which], no_restart=True)
         self._actors = {}
+        self._stopped = True
+        _running.discard(self)
 
     def __enter__(self) -> Servers:
         return self
@@ -161,6 +167,10 @@ def start(
     plan = _plan(config, trainers, makers, resources, threads, ship, set)
     by_value()
     check_versions(plan)
+    if plan.makers[1] > 0 and not eligible(plan):
+        wanted = ", ".join(f"{name}: {amount:g}" for name, amount in {"CPU": plan.threads, **plan.resources}.items())
+        others = "" if plan.resources else " that is no trainer's"
+        _logger.warning("headrace.ray: no node%s has what a maker needs (%s), so the servers make all rows until one joins; see resources= and threads=", others, wanted)
     actors: dict[str, tuple[Any, Any]] = {}
     servers = Servers(actors, {})
     lasting: dict[str, Any] = {"num_cpus": 0, "max_restarts": -1, "max_concurrency": 4}
@@ -186,6 +196,7 @@ def start(
     except BaseException:
         servers.stop()
         raise
+    _running.add(servers)
     return servers
 
 
@@ -195,6 +206,9 @@ def _result(answer: Any, end: float, node: str) -> Any:
     except ray.exceptions.GetTimeoutError:
         raise Timeout(f"the server on node {node} was not ready within {_SERVERS:g} s; does the node run?") from None
     except ray.exceptions.RayTaskError as error:
-        raise cause_of(error) from None
+        cause = cause_of(error)
+        if isinstance(cause, Error):
+            cause.message = f"node {node}: {cause.message}"
+        raise cause from None
     except ray.exceptions.ActorDiedError as error:
         raise from_code("ENVIRONMENT", f"the server or the bridge on node {node} did not start: {str(error).strip().splitlines()[-1]}") from None
