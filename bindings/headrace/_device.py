@@ -63,9 +63,9 @@ def output_of(output: str | None, device: Any, zero_copy: bool = False) -> str:
         raise InvalidArgument(f"output={output!r}: use {', '.join(map(repr, OUTPUTS))}")
     package = {"torch": "torch", "jax": "jax", "cupy": "cupy"}.get(chosen)
     if package and importlib.util.find_spec(package) is None:
-        chose = f"output={chosen!r}" if output else f"device={device!r} without output= gives tensors of torch"
-        other = "output='numpy'" if output else "another output= such as 'jax' or 'cupy'"
-        raise InvalidArgument(f"{chose}: {package} is not installed. pip install {package}, or use {other}")
+        chose = f"output={chosen!r}" if output else f"device={device!r} without output="
+        other = "output='numpy'" if output else "output='jax' or output='cupy'"
+        raise InvalidArgument(f"{chose} needs {package}, which is not installed; pip install {package}, or set {other}")
     on_gpu = name is not None and name != "host"
     if chosen == "numpy" and on_gpu:
         raise InvalidArgument(f"output='numpy' with device={device!r}: numpy has no device memory; use 'torch', 'jax', 'cupy' or 'dlpack'")

@@ -150,6 +150,6 @@ def rows_of(fields: list[Values]) -> int:
         if other.rows != first.rows:
             raise DatasetInvalid(
                 f"field `{first.name}` has {first.rows} rows, `{other.name}` has {other.rows}: expected the same number in all fields; "
-                "name columns whose rows differ in size in `ragged`"
+                "if the rows of a column differ in size, add its name to ragged="
             )
     return first.rows

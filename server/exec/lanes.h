@@ -47,8 +47,8 @@ struct Lane {
   bool asked = false;  ///< its client has asked for a batch
   bool fenced = false;
   bool failure_announced = false, wait_announced = false;
-  bool begins_late = false;    ///< more than max_lag behind others, as others may after it
-  bool reported_late = false;  ///< and has not caught up since
+  bool begins_late = false;    ///< more than max_lag behind: other clients may begin there soon
+  bool reported_late = false;  ///< it was reported as late, and has not caught up since
   bool detachment_announced = false;
   std::uint64_t detached_since_ns = 0;  ///< 0: it is within max_lag
   /// By slot: the generation that its client reported as damaged last. The server checks each one once.
@@ -123,8 +123,8 @@ class Lanes {
   /// A slot to fill, for the first lane of the FillOrder that can have one. `freed`: other slots were freed
   /// on the way.
   std::optional<publish::Ledger::Fill> take_fill(bool& freed);
-  /// The lanes that get a new batch, if others need its rows, so that the window should keep them; nullopt:
-  /// nobody else does. `or_may`: or clients may need them that begin soon.
+  /// The lanes that get a new batch, if the window should keep its rows because other lanes need them;
+  /// nullopt: no other lane does. `or_may`: also if clients that may begin soon would need the rows.
   [[nodiscard]] std::optional<RowWindow::Lanes> others_need(const publish::Ledger::Fill& fill,
                                                             const sampler::BatchRows& rows,
                                                             bool or_may) const;

@@ -2,10 +2,10 @@
 // with the same rows. A row is kept until every reader has passed it, or until the budget is needed for rows
 // that are needed sooner.
 //
-// Whoever starts several jobs one after the other seldom starts only two. So if a client begins at a row
-// while the foremost one is n rows ahead, the 2n rows from there on stay after every reader has passed them,
-// as far as there is room, until every reader has passed all of them. A client that begins meanwhile finds
-// them.
+// People who start several jobs one after the other often start more than two. So if a reader begins n rows
+// behind the foremost one, the 2n rows from its first one on are kept for readers that may begin soon, even
+// those that every reader has passed, if there is room. This ends when every reader is past all 2n rows, or
+// only one reader is left.
 //
 // A reader is a lane. It needs the rows from its position on, in order. So of two rows, the one whose next
 // reader is nearer is needed sooner.

@@ -42,7 +42,7 @@ const char* wrong_with(const SourceField& field) {
 json parse_description(std::string_view text) {
   return json::parse(text.begin(), text.end(), [](int, json::parse_event_t event, const json& value) {
     if (event == json::parse_event_t::value && value.is_number_float())
-      throw std::invalid_argument(fmt::format("{} is not a whole number of 64 bits", value.dump()));
+      throw std::invalid_argument(fmt::format("found {}, expected a 64-bit integer", value.dump()));
     return true;
   });
 }

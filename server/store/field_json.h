@@ -9,8 +9,9 @@
 
 namespace headrace::server::store {
 
-/// JSON whose numbers are all whole: converting another one, such as 1e300, to an integer is undefined.
-/// Throws a std::exception: the text is not such JSON.
+/// Parses JSON in which every number is a 64-bit integer. Others, such as 1.5 or 1e300, are refused, because
+/// converting them to an integer would be undefined. Throws std::invalid_argument for these, and
+/// json::parse_error for other text.
 nlohmann::json parse_description(std::string_view text);
 
 nlohmann::json to_json(const sample::SourceField& field);

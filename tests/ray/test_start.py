@@ -38,7 +38,7 @@ def test_a_node_with_other_data_gets_no_orders(nodes: Nodes, running: Start, dat
     good = nodes.add()
     run = running()
     why = wait_until(lambda: run.stats()["excluded"].get(other.node_id), "the exclusion of the node")
-    assert "FINGERPRINT_MISMATCH" in why and "its data are not the same" in why
+    assert "FINGERPRINT_MISMATCH" in why and "copy the data again" in why
     run.wait_for_rows()
     assert [each["node"] for each in run.stats()["makers"]] == [good.node_id]
     run.check()
@@ -118,7 +118,7 @@ def test_servers_go_on_if_nobody_keeps_what_start_returned(nodes: Nodes, config:
 
 def test_a_resource_that_no_node_has_is_named(nodes: Nodes, config: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("WARNING", "headrace"), headrace.ray.start(config, trainers="trainer", resources={"decod": 1}, threads=2):
-        assert "no node has what a maker needs (CPU: 2, decod: 1), so the servers make all rows until one joins" in caplog.text
+        assert "no node has the resources of a maker (CPU: 2, decod: 1); the servers make all rows until such a node joins" in caplog.text
 
 
 def test_tasks_and_actors_have_the_stream_s_name(nodes: Nodes, running: Start) -> None:

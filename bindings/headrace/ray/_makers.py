@@ -337,10 +337,10 @@ class Makers:
             ours = vars(self._bridge.streams[stream].info.fingerprint)
             differing = [part for part in ours if ours[part] != theirs.get(part)]
             if differing and member in self._members:
-                why = f"stream `{stream}` differs there from the server's in its {' and '.join(differing)}"
-                remedy = "its configuration or environment is not the same"
+                why = f"the {' and '.join(differing)} of stream `{stream}` on this node is not that of the server"
+                remedy = "use the same configuration and environment on this node"
                 if "dataset" in differing:
-                    remedy = "its data are not the same; copy them anew, or choose nodes with resources="
+                    remedy = "copy the data again, or choose other nodes with resources="
                 self._exclude(member.node, member.name, f"FINGERPRINT_MISMATCH: {why}: {remedy}", _TRY_AGAIN)
 
     def _pause(self) -> None:

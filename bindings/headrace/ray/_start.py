@@ -169,8 +169,11 @@ def start(
     check_versions(plan)
     if plan.makers[1] > 0 and not eligible(plan):
         wanted = ", ".join(f"{name}: {amount:g}" for name, amount in {"CPU": plan.threads, **plan.resources}.items())
-        others = "" if plan.resources else " that is no trainer's"
-        _logger.warning("headrace.ray: no node%s has what a maker needs (%s), so the servers make all rows until one joins; see resources= and threads=", others, wanted)
+        others = "" if plan.resources else " other than the trainers'"
+        _logger.warning(
+            "headrace.ray: no node%s has the resources of a maker (%s); the servers make all rows until such a node joins; lower threads= or change "
+            "resources=", others, wanted,
+        )  # fmt: skip
     actors: dict[str, tuple[Any, Any]] = {}
     servers = Servers(actors, {})
     lasting: dict[str, Any] = {"num_cpus": 0, "max_restarts": -1, "max_concurrency": 4}
