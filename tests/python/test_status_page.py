@@ -20,6 +20,7 @@ from typing import Any
 import headrace
 import numpy as np
 import pytest
+from bridging import NODE, Making
 from children import Child
 from conftest import ServerFactory
 from PIL import Image
@@ -349,6 +350,18 @@ def test_the_page_in_a_browser(start_server: ServerFactory, config: dict[str, An
         assert problems == []
         assert server.stop() == 0
         wait_until(lambda: "The server does not respond" in text_of(driver), "the page to say that the server has ended")
+
+
+def test_the_page_lists_other_nodes(start_server: ServerFactory, config: dict[str, Any]) -> None:
+    server = start_server(config)
+    with browser(1100, 900) as driver, Making(server.address, server.config):
+        with headrace.Loader(server.address, stream="train") as loader:
+            while not any(node["samples"] for node in status(server)["bridge"]["nodes"]):
+                for _ in loader:
+                    pass
+        driver.get(server.metrics_url)
+        wait_until(lambda: "Other nodes" in text_of(driver) and NODE in text_of(driver), "the node")
+        assert "bridge connected; orders: " in text_of(driver)
 
 
 def test_a_page_without_events_asks_again_after_an_outage(start_server: ServerFactory, config: dict[str, Any]) -> None:
