@@ -72,9 +72,15 @@ void RowWindow::begins_late(std::uint64_t row) {
                       std::memory_order_relaxed);
   expected_from_.store(std::min(row, from), std::memory_order_relaxed);
   // At once, so that no other row takes the place of one that this reader needs.
-  while (!passed_rows_.empty() && std::prev(passed_rows_.end())->first >= row)
-    rows_.insert(rows_.begin(), passed_rows_.extract(std::prev(passed_rows_.end())));
+  while (take_back(row)) {
+  }
   count();
+}
+
+bool RowWindow::take_back(std::uint64_t reader) {
+  if (passed_rows_.empty() || std::prev(passed_rows_.end())->first < reader) return false;
+  rows_.insert(rows_.begin(), passed_rows_.extract(std::prev(passed_rows_.end())));
+  return true;
 }
 
 RowWindow::Rearmost RowWindow::rearmost() {
@@ -185,9 +191,8 @@ bool RowWindow::drop_passed(std::size_t most) {
   const std::uint64_t first = rearmost().row;
   bool more = true;
   for (; more && most > 0; --most) {
-    if (!passed_rows_.empty() && std::prev(passed_rows_.end())->first >= first) {
-      rows_.insert(passed_rows_.extract(std::prev(passed_rows_.end())));
-    } else if (!passed_rows_.empty() && !may_be_needed(std::prev(passed_rows_.end())->first)) {
+    if (take_back(first)) continue;
+    if (!passed_rows_.empty() && !may_be_needed(std::prev(passed_rows_.end())->first)) {
       erase(passed_rows_, std::prev(passed_rows_.end()));
     } else if (!passed_rows_.empty() && !may_be_needed(passed_rows_.begin()->first)) {
       erase(passed_rows_, passed_rows_.begin());

@@ -163,6 +163,8 @@ class RowWindow {
   };
   /// [lock] Also ends the expectation of further readers, if all have passed its rows or only one is left.
   Rearmost rearmost();
+  /// [lock] Moves the last of passed_rows_ to rows_ if a reader at this row needs it. False: it does not.
+  bool take_back(std::uint64_t reader);
   /// [lock] Drops up to `most` of the rows that every reader has passed, or moves them to passed_rows_ if
   /// readers that may begin soon would need them; moves those back that a reader needs again. False: there
   /// are no more.

@@ -164,14 +164,19 @@ TEST(RowWindow, KeepsPassedRowsForReadersThatMayBeginSoon) {
   EXPECT_TRUE(has(window, 10) && has(window, 20));
 }
 
-TEST(RowWindow, DropsPassedRowsFirstAndThoseLastThatAreReadFirst) {
-  auto window = window_of(4);
+/// Fills a window of four rows with rows that only readers may need that begin soon.
+void fill_with_passed_rows(RowWindow& window) {
   begin_late(window, 0, 100);
   for (std::uint64_t row = 0; row < 4; ++row) ASSERT_TRUE(keep(window, row));
   window.move(1, 0, 50);
   window.trim();
   ASSERT_EQ(window.kept(), 4);
   ASSERT_EQ(window.needed(), 0);
+}
+
+TEST(RowWindow, DropsPassedRowsFirstAndThoseLastThatAreReadFirst) {
+  auto window = window_of(4);
+  ASSERT_NO_FATAL_FAILURE(fill_with_passed_rows(window));
   EXPECT_TRUE(keep(window, 60, {0, 1})) << "the client behind needs it";
   EXPECT_FALSE(has(window, 3));
   EXPECT_TRUE(has(window, 0) && has(window, 1) && has(window, 2) && has(window, 60));
@@ -182,11 +187,7 @@ TEST(RowWindow, DropsPassedRowsFirstAndThoseLastThatAreReadFirst) {
 
 TEST(RowWindow, DropsNoPassedRowThatAReaderNeedsAgain) {
   auto window = window_of(4);
-  begin_late(window, 0, 100);
-  for (std::uint64_t row = 0; row < 4; ++row) ASSERT_TRUE(keep(window, row));
-  window.move(1, 0, 50);
-  window.trim();
-  ASSERT_EQ(window.needed(), 0);
+  ASSERT_NO_FATAL_FAILURE(fill_with_passed_rows(window));
   window.move(1, 1, 0);  // it resumes there, and is not late; all four are not moved back yet
   EXPECT_FALSE(keep(window, 103, {0, 1})) << "it would be needed last";
   EXPECT_TRUE(has(window, 0) && has(window, 1) && has(window, 2) && has(window, 3));
