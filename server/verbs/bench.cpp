@@ -85,6 +85,14 @@ std::string compare(const json& run, double rate) {
                                 : made + ": clients and workers compete for them.\n";
 }
 
+/// Says that other processes took the workers' CPUs during the run; empty if they did not.
+std::string crowded(const json& run) {
+  const auto wait = run.at("cpu_wait").get<double>();
+  if (wait < status::kCrowded) return {};
+  return fmt::format("{}. These figures are too low: free the CPUs, then measure again.\n",
+                     status::waits_for_cpus(wait, resources(run)));
+}
+
 /// Sentences that name the limit of the stream and a remedy. REQUIRES: at least one run.
 std::string advice(const json& runs, const std::string& stream) {
   const json& run = least_disturbed(runs);
@@ -93,10 +101,9 @@ std::string advice(const json& runs, const std::string& stream) {
   std::string text = fmt::format(
       "Stream {} makes {:.0f} samples/s with {} worker{}. A faster trainer waits for batches.\n", stream,
       rate, run.at("workers").get<unsigned>(), run.at("workers").get<unsigned>() == 1 ? "" : "s");
-  if (const auto wait = run.at("cpu_wait").get<double>(); wait >= status::kCrowded) {
-    text += fmt::format(
-        "The bottleneck is the CPUs: {}. These figures are too low: free the CPUs, then measure again.\n",
-        status::waits_for_cpus(wait, resources(run)));
+  const std::string no_cpu = crowded(run);
+  if (!no_cpu.empty()) {
+    text += "The bottleneck is the CPUs: " + no_cpu;
   } else if (const auto busy = run.at("busy").get<double>(); busy < kIdle) {
     text += fmt::format("The workers were busy for only {:.0f}% of the time: {}.\n", 100 * busy,
                         status::make_more_ahead(run.at("reads_ahead").get<bool>()));
@@ -114,7 +121,7 @@ std::string advice(const json& runs, const std::string& stream) {
         status::doing(stage), 100 * share, rate / std::max(0.01, 1 - share),
         status::remedy(stage, resources(run)));
   }
-  if (run.at("cpu_wait").get<double>() >= status::kCrowded) return text;
+  if (!no_cpu.empty()) return text;
   for (const json& with : runs)
     if (with.at("clients") > run.at("clients")) {
       const std::string slower = compare(with, rate);
@@ -207,6 +214,9 @@ int bench(const BenchArguments& arguments) {
       }
     }
     out["advice"] = std::move(text);
+  } else if (!arguments.as_json) {
+    if (const std::string no_cpu = crowded(least_disturbed(runs)); !no_cpu.empty())
+      fmt::print(stderr, "headrace: {}", no_cpu);
   }
   if (arguments.as_json) print_as_json(out);
   return 0;

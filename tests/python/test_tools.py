@@ -253,8 +253,10 @@ def test_bench_says_what_limits_a_stream(config: dict[str, Any], tmp_path: Path)
 def test_bench_notices_programs_that_take_the_cpus(config: dict[str, Any], tmp_path: Path) -> None:
     on_one_cpu = {"preexec_fn": functools.partial(os.sched_setaffinity, 0, {min(os.sched_getaffinity(0))})}
     loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"], **on_one_cpu) for _ in range(3)]
+    bench = "bench", written(tmp_path, config), "--stream", "train", "--clients", "0", "--seconds", "1"
     try:
-        done = run("bench", written(tmp_path, config), "--stream", "train", "--clients", "0", "--seconds", "1", "--advise", **on_one_cpu)
+        done = run(*bench, "--advise", **on_one_cpu)
+        figures = run(*bench, **on_one_cpu)
     finally:
         for loop in loops:
             loop.kill()
@@ -262,6 +264,8 @@ def test_bench_notices_programs_that_take_the_cpus(config: dict[str, Any], tmp_p
     assert done.returncode == 0, done.stderr
     assert re.search(r"The bottleneck is the CPUs: for \d+% of their time, the workers waited for a CPU, because other threads used it or a CPU limit applied\. Stop other programs, ", done.stdout)
     assert done.stdout.count("The bottleneck is") == 1
+    assert figures.returncode == 0
+    assert re.fullmatch(r"headrace: for \d+% of their time, the workers waited for a CPU, .* These figures are too low: .*\n", figures.stderr)
 
 
 def test_bench_does_not_blame_workers_that_wait_for_reads(config: dict[str, Any], tmp_path: Path) -> None:
