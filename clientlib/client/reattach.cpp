@@ -48,7 +48,7 @@ void Stream::Impl::adopt(client::Session opened) {
   ++mapping_generation;
   lost_since.reset();
   how_it_ended = kUnreachable;
-  warned.erase("away");
+  warned.erase("back");
   info = std::move(opened.stream);
   identity.start = opened.reply.start;
   identity.fingerprint = std::move(fingerprint);
@@ -112,7 +112,12 @@ Result<void> Stream::Impl::attach_again(const client::Deadline& deadline) {
                       "same state",
                       info.name));
     if (opened) {
+      const bool told = warned.erase("away") > 0;
       adopt(std::move(*opened));
+      if (told &&
+          warn("back", fmt::format("stream '{}': the server in {} is back", info.name, server.directory)) &&
+          interrupted())
+        return fail(ErrorCode::kTimeout, "interrupted by a warning");
       return {};
     }
     const Error& error = opened.error();

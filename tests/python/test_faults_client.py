@@ -366,6 +366,20 @@ def test_a_stream_attaches_to_its_server_even_after_it_gave_up(quiet_config: dic
     assert server.stop() == 0
 
 
+def test_a_loop_says_that_its_server_is_away_and_that_it_is_back(quiet_config: dict[str, Any], tmp_path: Path) -> None:
+    with left_alone(quiet_config, tmp_path, 60) as (_, iterator), pytest.warns(RuntimeWarning) as said:
+        started: list[Server] = []
+        thread = threading.Timer(3.5, lambda: started.append(Server(quiet_config, tmp_path)))
+        thread.start()
+        assert [batch.number for batch in iterator] == list(range(1, 8))
+        thread.join()
+        texts = [str(warning.message) for warning in said]
+    assert len(texts) == 2
+    assert "waiting up to 60 s for it to come back" in texts[0]
+    assert texts[1] == f"stream 'train': the server in {tmp_path / 'run'} is back"
+    assert started[0].stop() == 0
+
+
 def test_row_13_a_client_that_comes_first_waits_for_its_server(quiet_config: dict[str, Any], tmp_path: Path) -> None:
     started: list[Server] = []
 
