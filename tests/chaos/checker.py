@@ -20,16 +20,16 @@ class Verdict:
     batches: int = 0
     rows: int = 0
     lost: list[str] = field(default_factory=list)
-    doubled: list[str] = field(default_factory=list)
+    duplicated: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
 
     @property
     def good(self) -> bool:
-        return not (self.lost or self.doubled or self.wrong)
+        return not (self.lost or self.duplicated or self.wrong)
 
     def __str__(self) -> str:
-        lines = [f"{self.job}: {self.epochs} epochs, {self.batches} batches, {len(self.lost)} rows lost, {len(self.doubled)} doubled, {len(self.wrong)} wrong"]
-        for name in ("lost", "doubled", "wrong"):
+        lines = [f"{self.job}: {self.epochs} epochs, {self.batches} batches, {len(self.lost)} rows lost, {len(self.duplicated)} duplicated, {len(self.wrong)} wrong"]
+        for name in ("lost", "duplicated", "wrong"):
             shown = getattr(self, name)
             lines += [f"  {name}: {each}" for each in shown[:MOST_SHOWN]]
             if len(shown) > MOST_SHOWN:
@@ -61,7 +61,7 @@ def compare(got: Sequence[str], expected: Sequence[str], epoch: int, in_order: b
         return f"epoch {epoch}, position {where[sample]}, sample {sample}"
 
     verdict.lost += [at(sample) for sample in right if not received[sample]]
-    verdict.doubled += [f"{at(sample)}: {times} times" for sample, times in received.items() if times > 1 and sample in right]
+    verdict.duplicated += [f"{at(sample)}: {times} times" for sample, times in received.items() if times > 1 and sample in right]
     for row in got:
         sample, _, value = row.partition("=")
         if sample not in right:

@@ -60,7 +60,7 @@ def faults_table(outcome: Outcome) -> list[str]:
 
 
 def results_table(outcome: Outcome) -> list[str]:
-    lost, doubled, wrong = (sum(len(getattr(verdict, name)) for verdict in outcome.verdicts) for name in ("lost", "doubled", "wrong"))
+    lost, duplicated, wrong = (sum(len(getattr(verdict, name)) for verdict in outcome.verdicts) for name in ("lost", "duplicated", "wrong"))
     lines = [
         "| result | |",
         "|---|---:|",
@@ -68,7 +68,7 @@ def results_table(outcome: Outcome) -> list[str]:
         f"| batches received | {outcome.received:,} |",
         f"| of them rolled back to a checkpoint, and received again | {outcome.rolled_back:,} |",
         f"| rows compared with the undisturbed run | {sum(verdict.rows for verdict in outcome.verdicts):,} |",
-        f"| rows lost, doubled, wrong | {lost}, {doubled}, {wrong} |",
+        f"| rows lost, duplicated, wrong | {lost}, {duplicated}, {wrong} |",
     ]
     if times := [each.batch - each.killed for each in outcome.recoveries]:
         starts = [ready - killed for killed, ready in {(each.killed, each.ready) for each in outcome.recoveries}]

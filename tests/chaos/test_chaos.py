@@ -98,4 +98,4 @@ def test_a_killed_consumer_goes_on_at_its_checkpoint(calm: dict[str, Any]) -> No
 
 def test_a_broken_consumer_that_skips_its_rollback_is_found(calm: dict[str, Any]) -> None:
     found = killed_and_resumed(calm, keep_all=True)
-    assert found.doubled and not found.lost
+    assert found.duplicated and not found.lost

@@ -51,14 +51,14 @@ def test_batches_behind_the_checkpoint_count_once_if_they_come_again() -> None:
 
 def test_a_consumer_that_skips_its_rollback_is_found() -> None:
     found = verdict("start 0 0", *WHOLE[:3], "save 1 1", "start 2 3", *WHOLE[1:])
-    assert not found.lost and not found.wrong and len(found.doubled) == 4
-    assert found.doubled[0] == "epoch 0, position 2, sample 2: 2 times"
+    assert not found.lost and not found.wrong and len(found.duplicated) == 4
+    assert found.duplicated[0] == "epoch 0, position 2, sample 2: 2 times"
 
 
 def test_a_checkpoint_ahead_of_what_the_loop_received_is_found() -> None:
     found = verdict("start 0 0", *WHOLE[:3], "save 1 3", "start 2 3", *WHOLE[4:])
     assert found.lost == ["epoch 1, position 0, sample 1", "epoch 1, position 1, sample 2"]
-    assert not found.doubled and not found.wrong
+    assert not found.duplicated and not found.wrong
 
 
 def test_wrong_bytes_are_found_and_placed() -> None:
@@ -75,14 +75,14 @@ def test_another_order_is_wrong_unless_ranks_divide_the_epoch() -> None:
 def test_samples_of_another_epoch_are_wrong() -> None:
     found = verdict("start 0 0", *WHOLE, line(0, 0).replace("batch 1.0 0", "batch 1.0 2"))
     assert found.wrong == ["epoch 2: 2 rows behind the last epoch"]
-    assert "job: 2 epochs, 7 batches, 0 rows lost, 0 doubled, 1 wrong" in str(found)
+    assert "job: 2 epochs, 7 batches, 0 rows lost, 0 duplicated, 1 wrong" in str(found)
 
 
 def test_a_generation_counts_up_to_the_beginning_of_the_next_one() -> None:
     first = [journal("start 0 0", *WHOLE[:4]), journal("start 0 0", *WHOLE[2:2])]
     second = [journal("start 5 0", *WHOLE[2:])]
     assert check("job", [(first, (0, 2)), (second, None)], expected, EPOCHS, False).good
-    assert len(check("job", [(first, (0, 3)), (second, None)], expected, EPOCHS, False).doubled) == 2
+    assert len(check("job", [(first, (0, 3)), (second, None)], expected, EPOCHS, False).duplicated) == 2
 
 
 def test_a_line_that_a_killed_process_left_half_written_does_not_count() -> None:

@@ -35,7 +35,7 @@ python tests/fault/report.py build/logs/junit/*.xml
 A test is `file::function` below `tests/`, or `Suite.Name` for C++. `*` means all tests of a file or suite. Some tests run only a short
 version by default; `./run test long` sets `HEADRACE_STRESS=1` and runs the full one.
 
-In the last column, *not run* names tests of parts that this run left out, such as `ray` and `gpu`, and *open* what no test shows yet.
+In the last column, *not run* names tests of parts that did not run, such as `containers` and `gpu`. *open* says what no test shows yet.
 """
 
 

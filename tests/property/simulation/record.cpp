@@ -49,7 +49,7 @@ std::string_view name_of(Fault fault) {
     case Fault::kOrderLost:
       return "remote batch lost";
     case Fault::kOrderLate:
-      return "remote batch arrived after its order was taken back";
+      return "remote batch arrived after its order was cancelled";
     case Fault::kOrderTwice:
       return "remote batch arrived twice";
     case Fault::kOrderWrong:

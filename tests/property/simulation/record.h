@@ -37,7 +37,7 @@ enum class Fault : std::uint8_t {
   kSourceFailed,     ///< an I/O error stops a stream
   kNoMemory,         ///< for a client's lease segment: attaching is refused
   kOrderLost,        ///< a remote batch that never comes
-  kOrderLate,        ///< one that comes after it was taken back
+  kOrderLate,        ///< one that comes after its cancellation
   kOrderTwice,       ///< one that comes twice
   kOrderWrong,       ///< one with samples of other positions
   kOrderCut,         ///< one whose maker ends before its rows were read
