@@ -31,6 +31,7 @@ class WebServer : private CivetHandler {
   /// The fault for the next request.
   struct Fault {
     int status = 0;            ///< sent instead of the reply
+    std::string raw = {};      ///< sent instead of the reply and its head, before the connection is closed
     std::string headers = {};  ///< each with its \r\n
     std::string body = {};
     std::optional<std::size_t> cut = {};  ///< the connection is closed after so many bytes of the body
@@ -107,6 +108,11 @@ class WebServer : private CivetHandler {
         faults_.pop_front();
       }
       if (const auto found = files_.find(call.path); found != files_.end()) file = found->second;
+    }
+    if (fault && !fault->raw.empty()) {
+      mg_disable_connection_keep_alive(connection);
+      mg_write(connection, fault->raw.data(), fault->raw.size());
+      return true;
     }
     if (fault && fault->status != 0)
       return answer(connection, fault->status, fault->headers, fault->body, {});

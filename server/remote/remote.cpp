@@ -340,6 +340,7 @@ Result<ListedPage> Remote::list(const std::string& url, bool deep) const {
   ListedPage out;
   std::set<std::string> begun;  // the first name of each page
   int empty = 0;
+  std::uint64_t kept = 0;
   do {
     const Request next = s3_.listing(prefix, deep, out.next);
     std::string xml;
@@ -361,6 +362,14 @@ Result<ListedPage> Remote::list(const std::string& url, bool deep) const {
       empty = nothing ? empty + 1 : 0;
       if ((!nothing && !begun.insert(first).second) || empty > kMostEmptyPages)
         page = tl::make_unexpected(std::string("repeats its pages"));
+    }
+    if (page) {
+      for (const ListedObject& object : page->objects) kept += sizeof(object) + object.key.size();
+      for (const std::string& name : page->prefixes) kept += sizeof(name) + name.size();
+      if (kept > options_.most_listed)
+        page = tl::make_unexpected(fmt::format(
+            "needs more than {} bytes; name a prefix with fewer objects, or pack them into shards",
+            options_.most_listed));
     }
     if (!page) return fail(ErrorCode::kDatasetInvalid, fmt::format("{}: the listing {}", url, page.error()));
     std::move(page->objects.begin(), page->objects.end(), std::back_inserter(out.objects));

@@ -35,7 +35,8 @@ struct Options {
   int attempts = 6;  ///< that make less than a MiB of progress
   /// Mean pause before the second attempt; it doubles before each further one.
   std::chrono::milliseconds backoff{100};
-  std::stop_token stop;  ///< ends reads and pauses within a second
+  std::uint64_t most_listed = std::uint64_t{4} << 30;  ///< memory for a listing, in bytes
+  std::stop_token stop;                                ///< ends reads and pauses within a second
 };
 
 /// The properties of an object when it was first requested.
@@ -65,6 +66,7 @@ class Remote {
   [[nodiscard]] Result<Stat> fetch(const std::string& url, std::uint64_t most,
                                    std::vector<std::uint8_t>& out) const;
   /// The objects below an s3:// URL, sorted by bytes; see S3::listing(). The page's `next` is empty.
+  /// kDatasetInvalid also if they need more than Options::most_listed.
   [[nodiscard]] Result<ListedPage> list(const std::string& url, bool deep) const;
 
   [[nodiscard]] unsigned connections() const { return options_.connections; }

@@ -9,6 +9,7 @@
 #include <csignal>
 #include <exception>
 #include <new>
+#include <string_view>
 
 namespace headrace::server::remote {
 namespace {
@@ -19,6 +20,8 @@ constexpr curl_off_t kLongestRetryAfter = 3600;  // seconds
 constexpr long kBuffer = 256L << 10;
 constexpr int kLongestWait = 1000;  // ms until the next on_progress()
 constexpr std::size_t kLongestErrorBody = std::size_t{64} << 10;
+/// Of all heads of a transfer and its trailers. libcurl 7.88 keeps them, without a limit.
+constexpr std::size_t kLongestHeaders = std::size_t{512} << 10;
 /// The hash of an empty body: libcurl 7.88 omits this header for GET, and S3 requires it.
 constexpr const char* kNoContent =
     "x-amz-content-sha256: e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
@@ -92,8 +95,24 @@ struct Running {
   const TakePart* take = nullptr;
   Reply reply;
   bool head = false, enough = false;
+  bool head_ended = false;  ///< the last reply's head has arrived as a whole
+  std::size_t header_bytes = 0;
   std::exception_ptr thrown;
 };
+
+/// Receives each header line, also of redirects, of interim replies (1xx) and trailers.
+std::size_t on_header(char* line, std::size_t one, std::size_t count, void* self) {
+  auto& running = *static_cast<Running*>(self);
+  const std::string_view text(line, one * count);
+  running.header_bytes += text.size();
+  if (text.starts_with("HTTP/")) running.head_ended = false;
+  if (text == "\r\n" || text == "\n") {
+    long status = 0;
+    ::curl_easy_getinfo(running.easy, CURLINFO_RESPONSE_CODE, &status);
+    running.head_ended = status >= 200;
+  }
+  return running.header_bytes <= kLongestHeaders ? text.size() : 0;
+}
 
 std::size_t on_body(char* data, std::size_t one, std::size_t count, void* self) {
   auto& running = *static_cast<Running*>(self);
@@ -152,6 +171,78 @@ int on_progress(void* self, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
   return static_cast<Running*>(self)->stop->stop_requested() ? 1 : 0;
 }
 
+/// Makes the request over a connection that `multi` keeps. Afterwards nothing refers to `multi`.
+Reply run(CURLM* multi, const Request& request, const TakePart& take, const Transfers::Options& options,
+          const std::stop_token& stop) {
+  Running running{.stop = &stop, .take = &take, .reply = {}, .thrown = {}};
+  std::array<char, CURL_ERROR_SIZE> why{};
+  List headers;
+  std::string range, signing;
+  const Transfer transfer(multi);  // destroyed first: its end may call the callbacks
+  CURL* const easy = transfer.easy();
+  running.easy = easy;
+  const auto set = [easy](CURLoption option, auto value) { ::curl_easy_setopt(easy, option, value); };
+  set(CURLOPT_URL, request.url.c_str());
+  set(CURLOPT_PATH_AS_IS, 1L);  // S3's keys may have ".." in them
+  set(CURLOPT_NOSIGNAL, 1L);
+  set(CURLOPT_QUICK_EXIT, 1L);  // a stop does not wait for the resolver
+  set(CURLOPT_PROTOCOLS_STR, "http,https");
+  set(CURLOPT_REDIR_PROTOCOLS_STR, request.url.starts_with("https:") ? "https" : "http,https");
+  set(CURLOPT_FOLLOWLOCATION, request.follow ? 1L : 0L);
+  set(CURLOPT_MAXREDIRS, kMostRedirects);
+  set(CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));  // HTTP/2 would share connections
+  set(CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(options.connect_timeout.count()));
+  set(CURLOPT_LOW_SPEED_LIMIT, kSlowest);
+  set(CURLOPT_LOW_SPEED_TIME, static_cast<long>(options.stall.count()));
+  set(CURLOPT_TCP_KEEPALIVE, 1L);
+  set(CURLOPT_BUFFERSIZE, kBuffer);
+  set(CURLOPT_USERAGENT, "headrace");
+  set(CURLOPT_ERRORBUFFER, why.data());
+  set(CURLOPT_HEADERFUNCTION, &on_header);
+  set(CURLOPT_HEADERDATA, &running);
+  set(CURLOPT_WRITEFUNCTION, &on_body);
+  set(CURLOPT_WRITEDATA, &running);
+  set(CURLOPT_NOPROGRESS, 0L);
+  set(CURLOPT_XFERINFOFUNCTION, &on_progress);
+  set(CURLOPT_XFERINFODATA, &running);
+  if (!options.tls_ca.empty()) set(CURLOPT_CAINFO, options.tls_ca.c_str());
+  if (request.range) {
+    range = fmt::format("{}-{}", request.range->first, request.range->second);
+    set(CURLOPT_RANGE, range.c_str());
+  }
+  for (const std::string& line : request.headers) append(headers, line);
+  if (request.keys != nullptr) {
+    signing = fmt::format("aws:amz:{}:s3", request.region);
+    set(CURLOPT_AWS_SIGV4, signing.c_str());
+    set(CURLOPT_USERNAME, request.keys->id.c_str());
+    set(CURLOPT_PASSWORD, request.keys->secret.c_str());
+    append(headers, kNoContent);
+    if (!request.keys->token.empty()) append(headers, "x-amz-security-token: " + request.keys->token);
+  }
+  set(CURLOPT_HTTPHEADER, headers.get());
+
+  const CURLcode code = transfer.perform();
+  if (running.thrown) std::rethrow_exception(running.thrown);
+  if (!running.head) read_head(easy, running.reply);
+  Reply& reply = running.reply;
+  if (code != CURLE_OK && !running.enough) {
+    reply.failure = why[0] != '\0' ? why.data() : ::curl_easy_strerror(code);
+    if (code == CURLE_SSL_CONNECT_ERROR && (reply.failure.find("wrong version") != std::string::npos ||
+                                            reply.failure.find("packet length") != std::string::npos))
+      reply.failure += "; does the server expect http:// here?";
+    if (running.header_bytes > kLongestHeaders)
+      reply.failure = fmt::format("the headers have more than {} bytes", kLongestHeaders);
+    reply.permanent = is_permanent(code);
+  } else if (!running.head_ended && !running.head) {
+    reply.failure = "the connection was closed within the reply's headers";
+  }
+  // What has arrived of a head does not say what the reply would have been, nor does a redirect whose target
+  // gave no reply.
+  const bool redirected = request.follow && reply.status / 100 == 3;
+  if (!running.head_ended || (redirected && !reply.failure.empty())) reply.status = 0;
+  return std::move(reply);
+}
+
 }  // namespace
 
 struct Transfers::Connection {
@@ -190,64 +281,11 @@ std::unique_ptr<Transfers::Connection> Transfers::take_connection() const {
 
 Reply Transfers::get(const Request& request, const TakePart& take) const {
   auto connection = take_connection();
-  const Transfer transfer(connection->multi.get());
-  CURL* const easy = transfer.easy();
-  Running running{.easy = easy, .stop = &stop_, .take = &take, .reply = {}, .thrown = {}};
-  std::array<char, CURL_ERROR_SIZE> why{};
-  List headers;
-  const auto set = [easy](CURLoption option, auto value) { ::curl_easy_setopt(easy, option, value); };
-  set(CURLOPT_URL, request.url.c_str());
-  set(CURLOPT_PATH_AS_IS, 1L);  // S3's keys may have ".." in them
-  set(CURLOPT_NOSIGNAL, 1L);
-  set(CURLOPT_QUICK_EXIT, 1L);  // a stop does not wait for the resolver
-  set(CURLOPT_PROTOCOLS_STR, "http,https");
-  set(CURLOPT_REDIR_PROTOCOLS_STR, request.url.starts_with("https:") ? "https" : "http,https");
-  set(CURLOPT_FOLLOWLOCATION, request.follow ? 1L : 0L);
-  set(CURLOPT_MAXREDIRS, kMostRedirects);
-  set(CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));  // HTTP/2 would share connections
-  set(CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(options_.connect_timeout.count()));
-  set(CURLOPT_LOW_SPEED_LIMIT, kSlowest);
-  set(CURLOPT_LOW_SPEED_TIME, static_cast<long>(options_.stall.count()));
-  set(CURLOPT_TCP_KEEPALIVE, 1L);
-  set(CURLOPT_BUFFERSIZE, kBuffer);
-  set(CURLOPT_USERAGENT, "headrace");
-  set(CURLOPT_ERRORBUFFER, why.data());
-  set(CURLOPT_WRITEFUNCTION, &on_body);
-  set(CURLOPT_WRITEDATA, &running);
-  set(CURLOPT_NOPROGRESS, 0L);
-  set(CURLOPT_XFERINFOFUNCTION, &on_progress);
-  set(CURLOPT_XFERINFODATA, &running);
-  if (!options_.tls_ca.empty()) set(CURLOPT_CAINFO, options_.tls_ca.c_str());
-  std::string range, signing;
-  if (request.range) {
-    range = fmt::format("{}-{}", request.range->first, request.range->second);
-    set(CURLOPT_RANGE, range.c_str());
-  }
-  for (const std::string& line : request.headers) append(headers, line);
-  if (request.keys != nullptr) {
-    signing = fmt::format("aws:amz:{}:s3", request.region);
-    set(CURLOPT_AWS_SIGV4, signing.c_str());
-    set(CURLOPT_USERNAME, request.keys->id.c_str());
-    set(CURLOPT_PASSWORD, request.keys->secret.c_str());
-    append(headers, kNoContent);
-    if (!request.keys->token.empty()) append(headers, "x-amz-security-token: " + request.keys->token);
-  }
-  set(CURLOPT_HTTPHEADER, headers.get());
-
-  const CURLcode code = transfer.perform();
-  if (running.thrown) std::rethrow_exception(running.thrown);
-  if (!running.head) read_head(easy, running.reply);
-  if (code != CURLE_OK && !running.enough) {
-    running.reply.failure = why[0] != '\0' ? why.data() : ::curl_easy_strerror(code);
-    if (code == CURLE_SSL_CONNECT_ERROR &&
-        (running.reply.failure.find("wrong version") != std::string::npos ||
-         running.reply.failure.find("packet length") != std::string::npos))
-      running.reply.failure += "; does the server expect http:// here?";
-    running.reply.permanent = is_permanent(code);
-  }
+  Reply reply = run(connection->multi.get(), request, take, options_, stop_);
+  // Only now may another thread use it: the transfer has left it.
   const std::scoped_lock lock(mutex_);
   idle_.push_back(std::move(connection));
-  return std::move(running.reply);
+  return reply;
 }
 
 }  // namespace headrace::server::remote
