@@ -10,20 +10,20 @@ namespace headrace::server::sandbox {
 
 /// Allowed with any arguments. Names that this machine's architecture lacks are skipped.
 inline constexpr std::array kAllowed{
-    // files
+    // files; fcntl has a condition
     SCMP_SYS(access), SCMP_SYS(chmod), SCMP_SYS(close), SCMP_SYS(close_range), SCMP_SYS(copy_file_range),
     SCMP_SYS(dup), SCMP_SYS(dup2), SCMP_SYS(dup3), SCMP_SYS(faccessat), SCMP_SYS(faccessat2),
-    SCMP_SYS(fadvise64), SCMP_SYS(fallocate), SCMP_SYS(fchmod), SCMP_SYS(fchmodat), SCMP_SYS(fcntl),
-    SCMP_SYS(fdatasync), SCMP_SYS(flock), SCMP_SYS(fstat), SCMP_SYS(fstatfs), SCMP_SYS(fsync),
-    SCMP_SYS(ftruncate), SCMP_SYS(getcwd), SCMP_SYS(getdents), SCMP_SYS(getdents64), SCMP_SYS(link),
-    SCMP_SYS(linkat), SCMP_SYS(lseek), SCMP_SYS(lstat), SCMP_SYS(memfd_create), SCMP_SYS(mkdir),
-    SCMP_SYS(mkdirat), SCMP_SYS(newfstatat), SCMP_SYS(open), SCMP_SYS(openat), SCMP_SYS(openat2),
-    SCMP_SYS(pipe), SCMP_SYS(pipe2), SCMP_SYS(pread64), SCMP_SYS(preadv), SCMP_SYS(preadv2),
-    SCMP_SYS(pwrite64), SCMP_SYS(pwritev), SCMP_SYS(pwritev2), SCMP_SYS(read), SCMP_SYS(readahead),
-    SCMP_SYS(readlink), SCMP_SYS(readlinkat), SCMP_SYS(readv), SCMP_SYS(rename), SCMP_SYS(renameat),
-    SCMP_SYS(renameat2), SCMP_SYS(rmdir), SCMP_SYS(sendfile), SCMP_SYS(stat), SCMP_SYS(statfs),
-    SCMP_SYS(statx), SCMP_SYS(sync_file_range), SCMP_SYS(truncate), SCMP_SYS(umask), SCMP_SYS(unlink),
-    SCMP_SYS(unlinkat), SCMP_SYS(utimensat), SCMP_SYS(write), SCMP_SYS(writev),
+    SCMP_SYS(fadvise64), SCMP_SYS(fallocate), SCMP_SYS(fchmod), SCMP_SYS(fchmodat), SCMP_SYS(fdatasync),
+    SCMP_SYS(flock), SCMP_SYS(fstat), SCMP_SYS(fstatfs), SCMP_SYS(fsync), SCMP_SYS(ftruncate),
+    SCMP_SYS(getcwd), SCMP_SYS(getdents), SCMP_SYS(getdents64), SCMP_SYS(link), SCMP_SYS(linkat),
+    SCMP_SYS(lseek), SCMP_SYS(lstat), SCMP_SYS(memfd_create), SCMP_SYS(mkdir), SCMP_SYS(mkdirat),
+    SCMP_SYS(newfstatat), SCMP_SYS(open), SCMP_SYS(openat), SCMP_SYS(openat2), SCMP_SYS(pipe),
+    SCMP_SYS(pipe2), SCMP_SYS(pread64), SCMP_SYS(preadv), SCMP_SYS(preadv2), SCMP_SYS(pwrite64),
+    SCMP_SYS(pwritev), SCMP_SYS(pwritev2), SCMP_SYS(read), SCMP_SYS(readahead), SCMP_SYS(readlink),
+    SCMP_SYS(readlinkat), SCMP_SYS(readv), SCMP_SYS(rename), SCMP_SYS(renameat), SCMP_SYS(renameat2),
+    SCMP_SYS(rmdir), SCMP_SYS(sendfile), SCMP_SYS(stat), SCMP_SYS(statfs), SCMP_SYS(statx),
+    SCMP_SYS(sync_file_range), SCMP_SYS(truncate), SCMP_SYS(umask), SCMP_SYS(unlink), SCMP_SYS(unlinkat),
+    SCMP_SYS(utimensat), SCMP_SYS(write), SCMP_SYS(writev),
     // memory; mmap and mprotect have conditions
     SCMP_SYS(brk), SCMP_SYS(get_mempolicy), SCMP_SYS(madvise), SCMP_SYS(mbind), SCMP_SYS(membarrier),
     SCMP_SYS(mincore), SCMP_SYS(mlock), SCMP_SYS(mlock2), SCMP_SYS(move_pages), SCMP_SYS(mremap),

@@ -1,5 +1,6 @@
 #include "server/sandbox/sandbox.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <linux/capability.h>
 #include <sched.h>
@@ -120,6 +121,12 @@ void add_conditional_rules(Rules& rules) {
            FIONREAD, FIONBIO, FIOCLEX, TCGETS, TCSETS, TCSETSW, TCSETSF, TIOCGWINSZ, TIOCGPGRP, kGetTerminal2,
            kSetTerminal2, kSetTerminal2 + 1, kSetTerminal2 + 2})
     rules.allow(SCMP_SYS(ioctl), equal(1, request));
+  // F_SETOWN, F_SETOWN_EX and F_SETSIG are missing: with O_ASYNC, they would send signals to other processes.
+  // So would FIOSETOWN and SIOCSPGRP of ioctl.
+  for (const std::uint64_t command :
+       {F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_GETLK, F_SETLK, F_SETLKW, F_OFD_GETLK,
+        F_OFD_SETLK, F_OFD_SETLKW, F_GETPIPE_SZ, F_SETPIPE_SZ, F_ADD_SEALS, F_GET_SEALS})
+    rules.allow(SCMP_SYS(fcntl), equal(1, command));
 }
 
 }  // namespace

@@ -17,7 +17,10 @@ from running import Process, Server, headrace_binary, wait_until
 KEPT = 1 << 1 | 1 << 2 | 1 << 19
 
 # fork() is refused as well, but not logged.
-LOGGED = ("execve", "ptrace", "socket", "mprotect", "mmap", "tgkill", "prlimit64", "kill", "mount", "setuid")
+LOGGED = ("execve", "ptrace", "socket", "mprotect", "mmap", "tgkill", "prlimit64", "kill", "mount", "setuid", "fcntl", "ioctl")
+
+# Ways to let a socket send a signal to another process.
+OWNER = ("owner", "owner_high", "owner_ex", "owner_signal", "owner_ioctl", "group_ioctl")
 
 # Runs in libzmq's thread, which blocks all signals, when the file GO exists: the hardest case for a filter that uses a signal.
 ATTACK = r"""
@@ -29,6 +32,7 @@ ATTACK = r"""
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/ptrace.h>
 #include <sys/prctl.h>
@@ -58,6 +62,16 @@ static void attack(void) {
   TRY("kill", syscall(SYS_kill, getppid(), 0));
   TRY("mount", syscall(SYS_mount, "none", "/mnt", "tmpfs", 0, 0));
   TRY("setuid", syscall(SYS_setuid, 12345));
+  // With O_ASYNC, the owner of a socket gets a signal when data arrives.
+  int pair[2];
+  TRY("pair", socketpair(AF_UNIX, SOCK_STREAM, 0, pair));
+  struct f_owner_ex owner = {F_OWNER_PID, getppid()};
+  TRY("owner", fcntl(pair[0], F_SETOWN, getppid()));
+  TRY("owner_high", syscall(SYS_fcntl, pair[0], 1L << 32 | F_SETOWN, getppid()));  // the kernel ignores the upper half
+  TRY("owner_ex", fcntl(pair[0], F_SETOWN_EX, &owner));
+  TRY("owner_signal", fcntl(pair[0], F_SETSIG, 9));
+  TRY("owner_ioctl", ioctl(pair[0], FIOSETOWN, &owner.pid));
+  TRY("group_ioctl", ioctl(pair[0], SIOCSPGRP, &owner.pid));
   TRY("unknown", syscall(1000));
   fclose(out);
   char whole[4096];
@@ -122,8 +136,9 @@ def attacked(attack: Path, quiet_config: dict[str, Any], tmp_path: Path) -> Iter
 def test_code_in_the_server_cannot_run_programs_trace_or_make_memory_executable(attacked: Attacked) -> None:
     results, log = attacked("auto")
     assert results.pop("unknown") == (-1, 38), "ENOSYS: a C library falls back to an older call"
+    assert results.pop("pair") == (0, 0)
     calls = ("execve", "fork", "ptrace", "packet", "jit", "later", "anonymous", "signal", "limits", "kill", "mount", "setuid")
-    assert results == dict.fromkeys(calls, (-1, 1)), "EPERM"
+    assert results == dict.fromkeys(calls + OWNER, (-1, 1)), "EPERM"
     for call in LOGGED:
         assert len(re.findall(rf"seccomp: refused the system call {call}, which a server does not need", log)) == 1
 
@@ -131,6 +146,7 @@ def test_code_in_the_server_cannot_run_programs_trace_or_make_memory_executable(
 def test_without_the_filter_it_can(attacked: Attacked) -> None:
     results, log = attacked("off")
     assert results["fork"][0] > 0 and results["jit"][0] == 0 and results["execve"] == (-1, 2) and "seccomp:" not in log
+    assert {call: results[call] for call in OWNER} == dict.fromkeys(OWNER, (0, 0))
 
 
 def test_a_server_has_no_privileges_that_it_does_not_need(quiet_config: dict[str, Any], tmp_path: Path) -> None:
