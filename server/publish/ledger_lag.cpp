@@ -81,7 +81,7 @@ bool Ledger::next_is_ready(std::uint32_t index) const {
 
 bool Ledger::in_window(const Lane& lane, const Cursor& batch) const {
   const auto ahead = steps(*lane.plan, lane.next, batch);
-  return ahead && *ahead + lane.leased < quota();
+  return ahead && lane.leased < quota() && *ahead < quota() - lane.leased;  // the sum might overflow
 }
 
 }  // namespace headrace::server::publish

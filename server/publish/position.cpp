@@ -34,7 +34,13 @@ std::optional<std::uint64_t> steps(const sampler::EpochPlan& plan, const Cursor&
   if (to.epoch == from.epoch && to.origin == from.origin && to.batch >= from.batch)
     return to.batch - from.batch;
   if (to.epoch <= from.epoch || to.origin != 0) return std::nullopt;
-  return plan.length(from.origin) - from.batch + (to.epoch - from.epoch - 1) * plan.length(0) + to.batch;
+  // A client may seek to any epoch, so the product may not fit.
+  std::uint64_t between = 0;
+  if (__builtin_mul_overflow(to.epoch - from.epoch - 1, plan.length(0), &between) ||
+      __builtin_add_overflow(between, plan.length(from.origin) - from.batch, &between) ||
+      __builtin_add_overflow(between, to.batch, &between))
+    return std::nullopt;
+  return between;
 }
 
 }  // namespace headrace::server::publish
