@@ -43,6 +43,19 @@ def test_a_lost_message_keeps_its_maker_for_half_a_minute_and_not_for_ever() -> 
     assert makers.stats()["made"] > 1000
 
 
+@pytest.mark.parametrize("parts", [[], [memoryview(b"")]])
+def test_a_message_with_too_few_parts_counts_as_wrong_rows(parts: list[memoryview]) -> None:
+    simulation = cluster_simulation.Simulation(Cluster(trainers=1, decoders=4), Costs())
+    simulation.rates(10)
+    (server,) = simulation.servers
+    wrong = server.makers._members[0]
+    server.inbox.on_rows(next(iter(wrong.busy)), parts)
+    assert min(simulation.rates(10)) > 0
+    why = server.makers.stats()["excluded"][wrong.node]
+    assert "its rows were wrong" in why and f"found {len(parts)} parts" in why
+    assert wrong.node not in {member.node for member in server.makers._members}
+
+
 def test_a_trainer_node_gets_more_makers_while_its_gpus_wait() -> None:
     cluster = Cluster(trainers=2, decoders=8, makers=(1, 16), gpu_rows_s=4000, local_threads=1)
     simulation = cluster_simulation.Simulation(cluster, Costs())

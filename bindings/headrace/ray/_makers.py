@@ -192,8 +192,10 @@ class Makers:
         far = member.node not in self._plan.trainers
         received = sum(part.nbytes for part in parts) if far else 0
         sent = task.call.sent if far and isinstance(task.call, Call) else 0
+        if len(parts) < 2:
+            return DatasetInvalid(f"expected fields, sample_index and replaced, found {len(parts)} parts")
+        *fields, samples, replaced = parts
         try:
-            *fields, samples, replaced = parts
             if task.bridge.made(order.id, member.name, received, fields, samples, replaced, sent):
                 self._counts["made"] += 1
                 self._counts["received_bytes"] += received
