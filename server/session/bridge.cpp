@@ -303,8 +303,9 @@ Result<void> Bridge::handle_made(const json& body) {
   const auto batch = order->batch.lock();
   if (!batch) return {};
   rows.memory = memory_;
-  if (orders_->is_refused(node)) {
+  if (const std::string refused = orders_->refused(node); !refused.empty()) {
     orders_->failed(id);
+    orders_->send({{"refused", node}, {"why", refused}});
   } else if (auto wrong = check(*order, row_to_check(id, order->rows.rows), rows); !wrong) {
     orders_->failed(id);
     log::warn("bridge: rows of stream `{}` from node `{}` were not used: {}", stream.info().name, node,

@@ -16,7 +16,8 @@
 //           that the network carried
 //   bridge: {"failed": id, "node", "why"}   nobody makes it
 //   server: {"release": id}                 once for each order, also if it is not made yet
-//   server: {"refused": node, "why"}        its rows were wrong, and later ones are not accepted
+//   server: {"refused": node, "why"}        its rows were wrong, and are not accepted. Sent again with each
+//           further order that it makes: a bridge that has started again does not know it
 // After an "error" the server closes the connection.
 //
 // One row of each batch is made here as well and compared before workers copy any row of the batch.

@@ -1,5 +1,6 @@
 #include "server/session/bridge_orders.h"
 
+#include <fmt/format.h>
 #include <sys/eventfd.h>
 
 #include <algorithm>
@@ -207,11 +208,12 @@ bool BridgeOrders::refuse(const std::string& name, const std::string& why) {
   return true;
 }
 
-bool BridgeOrders::is_refused(const std::string& name) const {
+std::string BridgeOrders::refused(const std::string& name) const {
   const std::scoped_lock lock(mutex_);
-  const auto found = figures_.nodes.find(name);
+  if (const auto found = figures_.nodes.find(name); found != figures_.nodes.end())
+    return found->second.refused;
   // Further nodes could not be refused one by one: all of them are.
-  return found != figures_.nodes.end() ? !found->second.refused.empty() : figures_.nodes.size() >= kMostNodes;
+  return figures_.nodes.size() >= kMostNodes ? fmt::format("{} other nodes have made rows", kMostNodes) : "";
 }
 
 std::uint64_t BridgeOrders::take_late(std::uint64_t now_ns) {

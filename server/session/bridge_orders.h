@@ -86,7 +86,8 @@ class BridgeOrders : public std::enable_shared_from_this<BridgeOrders> {
   void failed(std::uint64_t id);  ///< workers make its rows
   /// False: it is refused already.
   bool refuse(const std::string& node, const std::string& why);
-  [[nodiscard]] bool is_refused(const std::string& node) const;
+  /// Why it is refused; empty: it is not.
+  [[nodiscard]] std::string refused(const std::string& node) const;
   /// Lets workers make what is late. Returns those orders' streams, one bit each.
   [[nodiscard]] std::uint64_t take_late(std::uint64_t now_ns);
   /// When take_late() should be called next; nullopt: no order is open.

@@ -56,6 +56,17 @@ def test_a_message_with_too_few_parts_counts_as_wrong_rows(parts: list[memoryvie
     assert wrong.node not in {member.node for member in server.makers._members}
 
 
+def test_no_other_failure_shortens_an_exclusion_for_ever() -> None:
+    simulation = cluster_simulation.Simulation(Cluster(trainers=1, decoders=4), Costs())
+    simulation.rates(10)
+    makers = simulation.servers[0].makers
+    wrong = makers._members[0]
+    makers.refuse(wrong.name, "its rows were wrong: other values")
+    makers._exclude(wrong.node, wrong.name, "it cannot open the data", 120)  # as for a maker that was starting there
+    simulation.rates(130)
+    assert makers.stats()["excluded"] == {wrong.node: "its rows were wrong: other values"}
+
+
 def test_a_trainer_node_gets_more_makers_while_its_gpus_wait() -> None:
     cluster = Cluster(trainers=2, decoders=8, makers=(1, 16), gpu_rows_s=4000, local_threads=1)
     simulation = cluster_simulation.Simulation(cluster, Costs())

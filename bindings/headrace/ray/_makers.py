@@ -227,10 +227,12 @@ class Makers:
             self._exclude(member.node, member.name, f"it failed {member.failures} times in a row: {why}", _TRY_AGAIN)
 
     def _exclude(self, node: str, name: str, why: str, seconds: float) -> None:
-        until = "" if seconds == _FOREVER else f" for {seconds:g} s"
-        if self._excluded.get(node, ("", "", 0))[1] != why:  # several makers of a node may fail alike
-            _logger.warning("headrace.ray: node %s gets no more orders%s: %s", name, until, why)
-        self._excluded[node] = (name, why, time.monotonic() + seconds)
+        until = time.monotonic() + seconds
+        _, known, longest = self._excluded.get(node, ("", "", 0.0))
+        if until >= longest:  # a maker may fail on a node that is excluded for longer
+            if known != why:  # several makers of a node may fail alike
+                _logger.warning("headrace.ray: node %s gets no more orders%s: %s", name, "" if seconds == _FOREVER else f" for {seconds:g} s", why)
+            self._excluded[node] = (name, why, until)
         self._dismiss([member for member in self._members if member.node == node])
 
     def _dismiss(self, gone: list[Member]) -> None:
