@@ -152,7 +152,7 @@ class Actor:
 class Inbox:
     """Stands for the package's Inbox, to which makers send rows."""
 
-    address = ""
+    address, password = "", b""
 
     def __init__(self, on_rows: Callable[[bytes, Any], None]) -> None:
         self.on_rows = on_rows

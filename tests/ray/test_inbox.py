@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import socket
+import time
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
@@ -12,9 +14,11 @@ import pytest
 import ray
 import zmq
 from headrace.errors import Error
+from headrace.ray import _inbox
 from headrace.ray._inbox import Inbox
 
 _LONGEST = 20  # seconds
+_REFUSED = 500  # ms for which a peer tries that is not admitted
 
 
 class Received:
@@ -25,10 +29,25 @@ class Received:
     def next(self) -> tuple[bytes, list[bytes]]:
         return self._messages.get(timeout=_LONGEST)
 
-    def send(self, *frames: bytes) -> None:
+    def empty(self) -> bool:
+        return self._messages.empty()
+
+    def send(self, *frames: bytes, password: bytes | None = None) -> None:
+        """Sends a message: with the password, or tries it with another one; with none if that is empty."""
         with zmq.Context.instance().socket(zmq.PUSH) as sender:
+            if password is not None:
+                sender.linger = _REFUSED
+            if password != b"":
+                sender.plain_username, sender.plain_password = b"maker", password or self.inbox.password
             sender.connect(self.inbox.address)
             sender.send_multipart(frames)
+
+    def opened(self, *sent: bytes) -> socket.socket:
+        """A connection that has sent ZMTP's greeting for a password, and then this."""
+        url: Any = urlsplit(self.inbox.address)
+        peer = socket.create_connection((url.hostname, url.port))
+        peer.sendall(b"".join([b"\xff", bytes(8), b"\x7f\x03\x01", b"PLAIN".ljust(20, b"\0"), bytes(32), *sent]))
+        return peer
 
 
 @pytest.fixture
@@ -62,14 +81,43 @@ def test_peers_that_speak_something_else_change_nothing(received: Received) -> N
         each.close()
 
 
-def test_closing_ends_the_thread_although_a_sender_is_connected() -> None:
+def test_peers_without_the_password_send_nothing(received: Received) -> None:
+    received.inbox.expected.add(b"key")
+    for password in (b"", b"wrong", received.inbox.password + b"0"):
+        received.send(b"key", b"wrong", password=password)
+    received.send(b"key", b"rows")
+    assert received.next() == (b"key", [b"rows"])
+    time.sleep(2 * _REFUSED / 1000)
+    assert received.empty()
+
+
+def _wait_until_closed(peer: socket.socket, seconds: float) -> None:
+    """Until the other side closes the connection, whatever it sends before."""
+    peer.settimeout(seconds)
+    with contextlib.suppress(ConnectionResetError):
+        while peer.recv(1000):
+            pass
+
+
+def test_a_connection_without_the_password_ends_in_seconds(received: Received) -> None:
+    at_once = _inbox._HANDSHAKE / 2000
+    for size, part, seconds in ((_inbox._LARGEST + 1, b"", at_once), (1 << 29, bytes(1 << 20), 10)):  # of the command with the password
+        with received.opened(b"\x06", size.to_bytes(8, "big"), b"\x05HELLO", part) as peer:
+            _wait_until_closed(peer, seconds)
+    received.inbox.expected.add(b"key")
+    received.send(b"key", b"rows")
+    assert received.next() == (b"key", [b"rows"])
+
+
+def test_closing_ends_the_threads_although_a_sender_is_connected() -> None:
     made = Received()
     with zmq.Context.instance().socket(zmq.PUSH) as sender:
         sender.linger = 0
+        sender.plain_username, sender.plain_password = b"maker", made.inbox.password
         sender.connect(made.inbox.address)
         sender.send(b"key")
         made.inbox.close()
-        assert not made.inbox._thread.is_alive()
+        assert not any(thread.is_alive() for thread in made.inbox._threads)
 
 
 def test_an_address_of_another_machine_is_an_error_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:

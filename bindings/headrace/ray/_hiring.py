@@ -28,9 +28,9 @@ def by_value() -> None:
 
 class Hiring:
     """Requests for makers. on_hired(actor, future) is called with each actor, whose future has its Opened; on_hired(None, None) if no node
-    may have a maker now. `inbox`: the address to which makers send rows."""
+    may have a maker now. `inbox`: the address to which makers send rows, and the password there."""
 
-    def __init__(self, plan: Plan, shipping: Shipping | None, inbox: str, on_hired: Callable[[Any, Any], None]) -> None:
+    def __init__(self, plan: Plan, shipping: Shipping | None, inbox: tuple[str, bytes], on_hired: Callable[[Any, Any], None]) -> None:
         self._plan = plan
         self._shipping = shipping
         self._inbox = inbox
@@ -78,4 +78,4 @@ class Hiring:
         described = self._shipping.described(streams) if self._shipping else {}
         shown = ",".join(streams)[:80]
         actor = ray.remote(MakerActor).options(name=f"headrace maker {shown} {plan.token}-{secrets.token_hex(3)}", **options).remote(plan)
-        return actor, actor.open.options(name=f"open {shown}").remote(streams, described, self._inbox).future()
+        return actor, actor.open.options(name=f"open {shown}").remote(streams, described, *self._inbox).future()

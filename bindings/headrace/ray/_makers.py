@@ -74,7 +74,8 @@ class Makers:
         self._by_node: dict[str, int] = {}
         self._shipping = Shipping(plan) if plan.ship else None
         self._inbox = Inbox(lambda key, parts: later(functools.partial(self._arrived, key, parts)))
-        self._hiring = Hiring(plan, self._shipping, self._inbox.address, lambda actor, future: later(functools.partial(self._hired, actor, future)))
+        inbox = (self._inbox.address, self._inbox.password)
+        self._hiring = Hiring(plan, self._shipping, inbox, lambda actor, future: later(functools.partial(self._hired, actor, future)))
 
     # --- the server
 

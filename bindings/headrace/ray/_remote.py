@@ -106,16 +106,16 @@ class MakerActor:
         self._makers: dict[str, Any] = {}
         self._inbox: Any = None  # a socket
 
-    def open(self, streams: list[str], described: dict[str, str], inbox: str) -> Opened:
+    def open(self, streams: list[str], described: dict[str, str], inbox: str, password: bytes) -> Opened:
         """Opens the sources of the streams, and says which data and which version this node has. `described`: by stream, sources that the
-        trainer's node reads; its samples come with each order. `inbox`: address of the bridge's, to which rows go."""
+        trainer's node reads; its samples come with each order. `inbox`, `password`: the bridge's address to which rows go."""
         plan, found = self._plan, probe()
         if found.code or found.version != plan.version:
             return found
         import headrace
 
         try:
-            self._connect(inbox)
+            self._connect(inbox, password)
         except OSError as error:
             found.code, found.error = "ENVIRONMENT", f"it cannot reach the bridge at {inbox}, to which rows go: {error}"
             return found
@@ -130,7 +130,7 @@ class MakerActor:
                 found.code, found.error = error.code, error.message
         return found
 
-    def _connect(self, inbox: str) -> None:
+    def _connect(self, inbox: str, password: bytes) -> None:
         """Raises OSError if the inbox cannot be reached. ZeroMQ alone would try again for ever."""
         import zmq
 
@@ -139,6 +139,7 @@ class MakerActor:
         self._inbox = zmq.Context.instance().socket(zmq.PUSH)
         self._inbox.ipv6 = "[" in inbox
         self._inbox.sndtimeo = _SEND
+        self._inbox.plain_username, self._inbox.plain_password = b"maker", password
         keep_alive(self._inbox)
         self._inbox.connect(inbox)
 
