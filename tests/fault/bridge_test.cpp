@@ -9,7 +9,6 @@
 
 #include "headrace/client.h"
 #include "headrace/maker.h"
-#include "server/exec/remote_batch.h"
 #include "tests/batch_content.h"
 #include "tests/bridge_peer.h"
 #include "tests/pixels/make_jpeg.h"
@@ -317,35 +316,6 @@ TEST_F(BridgeTest, BadSamplesAreReplacedAndCountedHere) {
   const json train = stats()["streams"]["train"];
   EXPECT_EQ(train["bad_samples"]["distinct"], 3);
   EXPECT_GE(train["replaced"].get<std::uint64_t>(), 6U);
-}
-
-TEST(RemoteBatch, RowsOfAnOrderThatWasTakenBackAreNotUsed) {
-  int released = 0;
-  {
-    server::exec::RemoteBatch batch([&](std::uint32_t copied) {
-      ++released;
-      EXPECT_EQ(copied, 0U);
-    });
-    EXPECT_TRUE(batch.awaited());
-    EXPECT_TRUE(batch.take_back());
-    EXPECT_EQ(released, 1);  // from now on its rows may be freed
-    EXPECT_FALSE(batch.take_back());
-    EXPECT_FALSE(batch.arrive({}));
-    EXPECT_EQ(batch.rows(), nullptr);
-  }
-  EXPECT_EQ(released, 2);
-}
-
-TEST(RemoteBatch, RowsThatComeLateAreUsed) {
-  server::exec::RemoteBatch batch([](std::uint32_t) {});
-  EXPECT_TRUE(batch.make_here());
-  EXPECT_FALSE(batch.take_back());
-  EXPECT_EQ(batch.rows(), nullptr);
-  EXPECT_TRUE(batch.arrive({.samples = 7}));
-  ASSERT_NE(batch.rows(), nullptr);
-  EXPECT_EQ(batch.rows()->samples, 7U);
-  batch.forget_rows();
-  EXPECT_EQ(batch.rows(), nullptr);
 }
 
 TEST_F(BridgeTest, StreamsThatMixRowsGetNoOrders) {

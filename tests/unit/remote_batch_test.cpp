@@ -32,5 +32,34 @@ TEST(RemoteBatch, TakesLateRowsUnlessItWasTakenBack) {
   EXPECT_FALSE(taken.arrive({}));
 }
 
+TEST(RemoteBatch, UsesNoRowsOfAnOrderThatWasTakenBack) {
+  int released = 0;
+  {
+    RemoteBatch batch([&](std::uint32_t copied) {
+      ++released;
+      EXPECT_EQ(copied, 0U);
+    });
+    EXPECT_TRUE(batch.awaited());
+    EXPECT_TRUE(batch.take_back());
+    EXPECT_EQ(released, 1);  // from now on its rows may be freed
+    EXPECT_FALSE(batch.take_back());
+    EXPECT_FALSE(batch.arrive({}));
+    EXPECT_EQ(batch.rows(), nullptr);
+  }
+  EXPECT_EQ(released, 2);
+}
+
+TEST(RemoteBatch, UsesRowsThatComeLate) {
+  RemoteBatch batch([](std::uint32_t) {});
+  EXPECT_TRUE(batch.make_here());
+  EXPECT_FALSE(batch.take_back());
+  EXPECT_EQ(batch.rows(), nullptr);
+  EXPECT_TRUE(batch.arrive({.samples = 7}));
+  ASSERT_NE(batch.rows(), nullptr);
+  EXPECT_EQ(batch.rows()->samples, 7U);
+  batch.forget_rows();
+  EXPECT_EQ(batch.rows(), nullptr);
+}
+
 }  // namespace
 }  // namespace headrace::server::exec

@@ -8,7 +8,7 @@
 
 #include "server/remote/remote.h"
 #include "server/remote/url.h"
-#include "tests/web_server.h"
+#include "tests/remote_fixture.h"
 
 namespace headrace::server::remote {
 namespace {
@@ -17,60 +17,6 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
-
-class RemoteTest : public testing::Test {
- protected:
-  // Stopping civetweb takes seconds, so all tests share one server.
-  static void SetUpTestSuite() { server_ = new WebServer; }
-  static void TearDownTestSuite() { delete server_; }
-  RemoteTest() {
-    server_->begin_anew();
-    for (int i = 0; i < 3000; ++i) content_ += std::to_string(i);
-    server_->put("/file", {.content = content_});
-    options_.backoff = std::chrono::milliseconds(1);
-    options_.stop = stop_.get_token();
-  }
-  void TearDown() override { server_->resume(); }
-
-  std::shared_ptr<const Remote> remote() {
-    auto made = Remote::make(options_);
-    EXPECT_TRUE(made) << made.error().message;
-    return made.value_or(nullptr);
-  }
-  std::string url(const std::string& path = "/file") { return server_->url(path); }
-  /// The bytes that were read, or the error.
-  static std::string read(const Remote& remote, const std::string& url, const Stat& known, std::size_t offset,
-                          std::size_t size, ErrorCode code = ErrorCode::kDatasetInvalid) {
-    std::vector<std::uint8_t> out(size);
-    const auto done = remote.read(url, known, offset, out);
-    if (!done) {
-      EXPECT_EQ(done.error().code, code) << done.error().message;
-      return done.error().message;
-    }
-    return {out.begin(), out.end()};
-  }
-  static std::string fetch(const Remote& remote, const std::string& url, std::uint64_t most = 1'000'000,
-                           ErrorCode code = ErrorCode::kDatasetInvalid) {
-    std::vector<std::uint8_t> out;
-    const auto done = remote.fetch(url, most, out);
-    if (!done) {
-      EXPECT_EQ(done.error().code, code) << done.error().message;
-      return done.error().message;
-    }
-    EXPECT_EQ(done->bytes, out.size());
-    return {out.begin(), out.end()};
-  }
-  static std::vector<std::string> ranges() {
-    std::vector<std::string> out;
-    for (const auto& call : server_->calls()) out.push_back(call.range);
-    return out;
-  }
-
-  static inline WebServer* server_ = nullptr;
-  std::string content_;
-  std::stop_source stop_;
-  Options options_;
-};
 
 TEST_F(RemoteTest, RangesAreReadOverOneConnection) {
   const auto remote = this->remote();
@@ -90,18 +36,6 @@ TEST_F(RemoteTest, RangesAreReadOverOneConnection) {
   EXPECT_EQ(remote->counts().requests, 3U);
   EXPECT_EQ(remote->counts().retries, 0U);
   EXPECT_EQ(remote->counts().bytes, 1 + 50 + content_.size());
-}
-
-TEST_F(RemoteTest, AContinuationLineBelongsToNoHeaderOfThePreviousReply) {
-  server_->put("/folded", {.content = content_, .headers = " folded: 1\r\n"});
-  const auto remote = this->remote();
-  ASSERT_TRUE(remote->stat(url()));
-  const auto refused = remote->stat(url("/folded"));
-  ASSERT_FALSE(refused) << "libcurl has continued a header that it had freed";
-  EXPECT_THAT(refused.error().message, HasSubstr("/folded: "));
-  const auto known = remote->stat(url());
-  ASSERT_TRUE(known) << known.error().message;
-  EXPECT_EQ(known->tag, "\"1\"");
 }
 
 TEST_F(RemoteTest, ACutReplyIsContinued) {
@@ -140,96 +74,6 @@ TEST_F(RemoteTest, AReplyThatACutWouldNotShowInIsRefused) {
   server_->put("/empty.csv", {.content = "", .sized = false});
   EXPECT_THAT(fetch(*remote(), url("/empty.csv")), HasSubstr("so truncation could not be detected"))
       << "cut at once";
-}
-
-TEST_F(RemoteTest, AConnectionServesOneTransferAtATime) {
-  constexpr int kThreads = 8, kReads = 25;
-  const auto remote = this->remote();
-  const Stat known{content_.size(), "\"1\"", true};
-  std::vector<std::future<int>> threads;
-  for (int t = 0; t < kThreads; ++t)
-    threads.push_back(std::async(std::launch::async, [&, t] {
-      int right = 0;
-      for (int i = 0; i < kReads; ++i) {
-        const auto at = static_cast<std::size_t>(t * kReads + i);
-        if (read(*remote, url(), known, at, 50) == content_.substr(at, 50)) ++right;
-      }
-      return right;
-    }));
-  for (auto& thread : threads) EXPECT_EQ(thread.get(), kReads);
-}
-
-TEST_F(RemoteTest, AReplyThatIsCutInItsHeadIsTriedAgain) {
-  const Stat known{content_.size(), "\"1\"", true};
-  for (const char* head : {"HTTP/1.1 200 OK\r\n", "HTTP/1.1 206 X\r\nContent-Le", "HTTP/1.1 103 X\r\n\r\n",
-                           "HTTP/1.1 404 X\r\n", "HTTP/1.1 302 X\r\n"}) {
-    for (int i = 0; i < 3; ++i) server_->fail_next({.raw = head});
-    const auto remote = this->remote();
-    const auto found = remote->stat(url());
-    ASSERT_TRUE(found) << head << found.error().message;
-    EXPECT_EQ(found->bytes, content_.size());
-    EXPECT_EQ(remote->counts().retries, 3U) << head;
-    server_->fail_next({.raw = head});
-    EXPECT_EQ(fetch(*remote, url()), content_) << head;
-    server_->fail_next({.raw = head});
-    EXPECT_EQ(read(*remote, url(), known, 100, 50), content_.substr(100, 50)) << head;
-  }
-}
-
-TEST_F(RemoteTest, ARedirectToAServerThatIsNotThereIsTriedAgain) {
-  server_->fail_next({.status = 302, .headers = "Location: http://127.0.0.1:1/\r\n"}, 2);
-  const auto remote = this->remote();
-  EXPECT_EQ(fetch(*remote, url()), content_);
-  EXPECT_EQ(remote->counts().retries, 2U);
-}
-
-TEST_F(RemoteTest, HeadersWithoutEndAreNotKept) {
-  options_.attempts = 1;
-  std::string endless;
-  for (int i = 0; i < 300; ++i) endless += "t" + std::to_string(i) + ": " + std::string(2000, 'x') + "\r\n";
-  const std::string begin = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n";
-  for (const std::string& raw :
-       {begin + "\r\n3\r\nabc\r\n0\r\n" + endless + "\r\n", begin + endless + "\r\n0\r\n\r\n"}) {
-    server_->fail_next({.raw = raw});
-    EXPECT_THAT(fetch(*remote(), url(), 1'000'000, ErrorCode::kTransientIo), HasSubstr("headers"));
-  }
-}
-
-TEST_F(RemoteTest, ListingsThatDoNotEndAreRefused) {
-  options_.s3.endpoint = server_->url("");
-  options_.s3.anonymous = true;
-  const auto page = [](const std::string& key, const std::string& next) {
-    return "<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>" + next +
-           "</NextContinuationToken>" +
-           (key.empty() ? "" : "<Contents><Key>" + key + "</Key><Size>1</Size></Contents>") +
-           "</ListBucketResult>";
-  };
-  for (const char* next : {"t1", "t0", "t1"}) server_->fail_next({.status = 200, .body = page("a/k", next)});
-  const auto round = remote()->list("s3://bucket/a/", true);
-  ASSERT_FALSE(round);
-  EXPECT_THAT(round.error().message, HasSubstr("repeats its pages"));
-  server_->begin_anew();
-  for (int i = 0; i < 200; ++i) server_->fail_next({.status = 200, .body = page("", std::to_string(i))});
-  const auto empty = remote()->list("s3://bucket/a/", true);
-  ASSERT_FALSE(empty);
-  EXPECT_THAT(empty.error().message, HasSubstr("repeats its pages"));
-}
-
-TEST_F(RemoteTest, AListingThatIsTooLargeIsRefused) {
-  options_.s3.endpoint = server_->url("");
-  options_.s3.anonymous = true;
-  options_.most_listed = 2000;
-  const auto page = [](int number) {
-    const std::string n = std::to_string(number);
-    return "<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>" + n +
-           "</NextContinuationToken><Contents><Key>a/" + n + std::string(500, 'k') +
-           "</Key><Size>1</Size></Contents></ListBucketResult>";
-  };
-  for (int i = 0; i < 10; ++i) server_->fail_next({.status = 200, .body = page(i)});
-  const auto listed = remote()->list("s3://bucket/a/", true);
-  ASSERT_FALSE(listed);
-  EXPECT_THAT(listed.error().message, HasSubstr("s3://bucket/a/: the listing needs more than 2000 bytes"));
-  EXPECT_LE(server_->calls().size(), 4U);
 }
 
 TEST_F(RemoteTest, AbsurdPausesAreNotKept) {
