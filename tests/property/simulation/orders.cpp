@@ -63,7 +63,8 @@ void SimulatedOrders::make(const Order& order, bool wrong, Memory& memory) {
   memory.label.resize(count * sizeof(std::int64_t));
   for (std::uint32_t i = 0; i < count; ++i) {
     const auto& row = rows_.at(order.epoch, (order.rows.first + i) % rows_.samples());
-    const std::uint64_t sample = wrong ? (row.sample + 1) % rows_.samples() : row.sample;
+    // Never the position's own sample: the server cannot know that this one is bad.
+    const std::uint64_t sample = wrong ? (row.own + 1) % rows_.samples() : row.sample;
     memory.samples.push_back(sample);
     memory.replaced.push_back(row.replaced && !wrong ? 1 : 0);
     rows_.write(sample, &memory.x[i * rows_.width()], &memory.y[i * rows_.width()],

@@ -71,7 +71,7 @@ const SimulatedRows::Expected& SimulatedRows::at(std::uint64_t epoch, std::uint6
   if (!is_new) return found->second;
   const std::uint64_t own = reference_->order(epoch)(position);
   if (!source_->is_bad(own)) {
-    found->second = {own, false};
+    found->second = {own, false, own};
     return found->second;
   }
   const bool before = std::exchange(source_->undisturbed, true);
@@ -79,7 +79,7 @@ const SimulatedRows::Expected& SimulatedRows::at(std::uint64_t epoch, std::uint6
   source_->undisturbed = before;
   require(row.has_value() && row->replaced && !source_->is_bad(row->sample_index),
           "a bad sample is replaced");
-  found->second = {row->sample_index, true};
+  found->second = {row->sample_index, true, own};
   return found->second;
 }
 

@@ -52,6 +52,7 @@ class SimulatedRows {
   struct Expected {
     std::uint64_t sample = 0;
     bool replaced = false;
+    std::uint64_t own = 0;  ///< the sample that the order has at this position
   };
   const Expected& at(std::uint64_t epoch, std::uint64_t position);
   /// Writes the row of each field there.
