@@ -48,11 +48,6 @@ int wait_ms(std::optional<std::uint64_t> until_ns, std::uint64_t now_ns) {
   return static_cast<int>(std::min<std::uint64_t>((*until_ns - now_ns) / 1'000'000 + 1, 60'000));
 }
 
-/// Which row of a batch is checked: each one sometimes.
-std::uint32_t row_to_check(std::uint64_t id, std::uint32_t rows) {
-  return static_cast<std::uint32_t>((id * 0x9e3779b97f4a7c15 >> 32) % rows);
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Bridge>> Bridge::start(const std::filesystem::path& directory, exec::Engine& engine,
@@ -306,7 +301,8 @@ Result<void> Bridge::handle_made(const json& body) {
   if (const std::string refused = orders_->refused(node); !refused.empty()) {
     orders_->failed(id);
     orders_->send({{"refused", node}, {"why", refused}});
-  } else if (auto wrong = check(*order, row_to_check(id, order->rows.rows), rows); !wrong) {
+  } else if (auto wrong = check(*order, static_cast<std::uint32_t>(random_()) % order->rows.rows, rows);
+             !wrong) {
     orders_->failed(id);
     log::warn("bridge: rows of stream `{}` from node `{}` were not used: {}", stream.info().name, node,
               wrong.error().message);

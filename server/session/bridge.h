@@ -28,6 +28,7 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -79,6 +80,7 @@ class Bridge {
   std::vector<std::unique_ptr<exec::RemoteOrders>> by_stream_;
   std::filesystem::path path_;
   ring::UniqueFd listener_, stop_;
+  std::mt19937 random_{std::random_device{}()};        ///< a node must not know which row is checked
   std::shared_ptr<const exec::ProcessMemory> memory_;  ///< of the connected bridge
   exec::RowScratch scratch_;
   std::thread thread_;

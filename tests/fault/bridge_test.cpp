@@ -244,6 +244,28 @@ TEST_F(BridgeTest, ANodeThatMakesWrongRowsIsRefused) {
   EXPECT_EQ(others[0]["refused"], "liar");
 }
 
+TEST_F(BridgeTest, ANodeDoesNotKnowWhichRowIsChecked) {
+  constexpr int kAnswers = 40;
+  start();
+  const Maker remote = maker();
+  std::atomic<int> answers{0};
+  // Each answer has one right row, which depends on the order's number alone.
+  const Answering answering(directory(), 4, [&](BridgePeer& peer, const json& order) {
+    BridgePeer::Made& made = peer.make(order, remote);
+    std::vector<std::byte>& rows = made.fields[0];
+    const std::size_t count = made.samples.size(), row_bytes = rows.size() / count;
+    const std::uint64_t right = (order["order"].get<std::uint64_t>() * 0x9e3779b97f4a7c15 >> 32) % count;
+    for (std::size_t i = 0; i < rows.size(); ++i)
+      if (i / row_bytes != right) rows[i] ^= std::byte{1};
+    peer.send(order, "liar");
+    ++answers;
+  });
+  Stream stream = open();
+  while (answers < kAnswers && bridge()["nodes"].empty()) (void)or_throw(stream.next(20s));
+  ASSERT_FALSE(bridge()["nodes"].empty());
+  EXPECT_THAT(bridge()["nodes"][0]["refused"].get<std::string>(), HasSubstr("other values"));
+}
+
 TEST_F(BridgeTest, ABridgeThatStartsAgainHearsOfARefusedNodeWhenItSendsItsRows) {
   start();
   const Maker remote = maker();
