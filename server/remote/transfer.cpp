@@ -81,7 +81,6 @@ bool is_permanent(CURLcode code) {
     case CURLE_SSL_CACERT_BADFILE:
     case CURLE_SSL_ISSUER_ERROR:
     case CURLE_SSL_CERTPROBLEM:
-    case CURLE_OUT_OF_MEMORY:
       return true;
     default:
       return false;
@@ -223,6 +222,7 @@ Reply run(CURLM* multi, const Request& request, const TakePart& take, const Tran
 
   const CURLcode code = transfer.perform();
   if (running.thrown) std::rethrow_exception(running.thrown);
+  if (code == CURLE_OUT_OF_MEMORY) throw std::bad_alloc();
   if (!running.head) read_head(easy, running.reply);
   Reply& reply = running.reply;
   if (code != CURLE_OK && !running.enough) {
