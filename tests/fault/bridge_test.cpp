@@ -245,10 +245,10 @@ TEST_F(BridgeTest, ANodeThatMakesWrongRowsIsRefused) {
 }
 
 TEST_F(BridgeTest, ANodeDoesNotKnowWhichRowIsChecked) {
-  constexpr int kAnswers = 40;
   start();
   const Maker remote = maker();
   std::atomic<int> answers{0};
+  std::atomic<bool> refused{false};
   // Each answer has one right row, which depends on the order's number alone.
   const Answering answering(directory(), 4, [&](BridgePeer& peer, const json& order) {
     BridgePeer::Made& made = peer.make(order, remote);
@@ -258,12 +258,12 @@ TEST_F(BridgeTest, ANodeDoesNotKnowWhichRowIsChecked) {
     for (std::size_t i = 0; i < rows.size(); ++i)
       if (i / row_bytes != right) rows[i] ^= std::byte{1};
     peer.send(order, "liar");
+    refused = !peer.others.empty();
     ++answers;
   });
   Stream stream = open();
-  while (answers < kAnswers && bridge()["nodes"].empty()) (void)or_throw(stream.next(20s));
-  ASSERT_FALSE(bridge()["nodes"].empty());
-  EXPECT_THAT(bridge()["nodes"][0]["refused"].get<std::string>(), HasSubstr("other values"));
+  while (answers < 40 && !refused) (void)or_throw(stream.next(20s));
+  EXPECT_TRUE(refused);
 }
 
 TEST_F(BridgeTest, ABridgeThatStartsAgainHearsOfARefusedNodeWhenItSendsItsRows) {
