@@ -130,7 +130,7 @@ class Run:
         self.outcome.leftovers += [line for line in leftovers.processes(self.mark) if " serve " not in line]
         self.outcome.leftovers += leftovers.sessions(target.server.pid)
         self.end_server(target.server)
-        self.outcome.replies = target.web.done
+        self.outcome.responses = target.web.done
 
     def end_server(self, server: Supervised) -> None:
         status = server.stop()

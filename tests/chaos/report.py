@@ -42,7 +42,7 @@ class Outcome:
     recoveries: list[Recovery] = field(default_factory=list)
     longest_pause: float = 0.0
     errors: Counter[str] = field(default_factory=Counter)
-    replies: Counter[str] = field(default_factory=Counter)  # of the web server
+    responses: Counter[str] = field(default_factory=Counter)  # of the web server
     leftovers: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
@@ -55,8 +55,8 @@ def faults_table(outcome: Outcome) -> list[str]:
     done = Counter(event.kind for event in outcome.events if event.kind in MEANINGS and event.target != "clients")
     lines = ["| fault | times |", "|---|---:|"]
     lines += [f"| {meaning} | {done[kind] if kind not in outcome.not_done else '0: ' + outcome.not_done[kind]} |" for kind, meaning in MEANINGS.items()]
-    web = outcome.replies
-    return [*lines, f"| replies of the web server delayed, busy, reset, cut | {web['delayed']}, {web['busy']}, {web['reset']}, {web['cut']} of {web.total()} |"]
+    web = outcome.responses
+    return [*lines, f"| responses of the web server delayed, busy, reset, cut | {web['delayed']}, {web['busy']}, {web['reset']}, {web['cut']} of {web.total()} |"]
 
 
 def results_table(outcome: Outcome) -> list[str]:

@@ -1,4 +1,4 @@
-"""A file server on loopback that delays, resets, cuts and refuses replies at random, but never the same request so often that a stream fails."""
+"""A file server on loopback that delays, resets, cuts and refuses responses at random, but never the same request so often that a stream fails."""
 
 from __future__ import annotations
 
