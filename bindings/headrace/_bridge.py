@@ -77,7 +77,7 @@ class Bridge:
     most        how many orders may be under way at once, 0 to 4096
     on_order    called with each Order
     on_release  called with an order's id: its rows are freed, or nobody wants it any more
-    on_refused  called with a node and the reason: its rows were wrong, so it must get no more orders. Again if more of its rows come
+    on_refused  called with a node and the reason: its rows were wrong, so it must get no more orders
     on_lost     called once with the reason if the server ends the connection; not after close(). The owner may connect again, with a new Bridge
     timeout     seconds to wait for the server, which may be starting again
 

@@ -36,6 +36,7 @@ constexpr int kWhileFullMs = 100;
 constexpr int kPacketsAtOnce = 16;
 constexpr std::size_t kMostAddresses = 256;
 constexpr std::size_t kLongestWhy = 2000;
+constexpr std::size_t kMostTold = 1024;  // a bridge's names must not fill the memory
 
 Result<void> send_object(int socket, const json& what) {
   return ring::send_packet(socket, what.dump(-1, ' ', false, json::error_handler_t::replace), {});
@@ -127,6 +128,7 @@ void Bridge::serve(int socket) {
     std::function<void()> run;
     ~AtEnd() { run(); }
   };
+  told_.clear();
   orders_->connected(most);
   const AtEnd disconnect{[&] {
     ::shutdown(socket, SHUT_RDWR);  // workers that copy rows see it, and so does the bridge
@@ -246,6 +248,11 @@ Result<void> Bridge::handle(const std::string& packet) {
   return {};
 }
 
+void Bridge::tell_refused(const std::string& node, const std::string& why) {
+  if (told_.size() == kMostTold) told_.clear();
+  if (told_.insert(node).second) orders_->send({{"refused", node}, {"why", why}});
+}
+
 Result<void> Bridge::handle_failed(const json& body) {
   std::uint64_t id = 0;
   std::string node, why;
@@ -300,7 +307,7 @@ Result<void> Bridge::handle_made(const json& body) {
   rows.memory = memory_;
   if (const std::string refused = orders_->refused(node); !refused.empty()) {
     orders_->failed(id);
-    orders_->send({{"refused", node}, {"why", refused}});
+    tell_refused(node, refused);
   } else if (auto wrong = check(*order, static_cast<std::uint32_t>(random_()) % order->rows.rows, rows);
              !wrong) {
     orders_->failed(id);
@@ -311,7 +318,7 @@ Result<void> Bridge::handle_made(const json& body) {
     if (orders_->refuse(node, *wrong)) {
       log::error("bridge: node `{}` made wrong rows and gets no further orders: stream `{}`: {}", node,
                  stream.info().name, *wrong);
-      orders_->send({{"refused", node}, {"why", *wrong}});
+      tell_refused(node, *wrong);
     }
   } else {
     orders_->answered(id, node, traffic, ring::monotonic_ns());

@@ -16,8 +16,8 @@
 //           that the network carried
 //   bridge: {"failed": id, "node", "why"}   nobody makes it
 //   server: {"release": id}                 once for each order, also if it is not made yet
-//   server: {"refused": node, "why"}        its rows were wrong, and are not accepted. Sent again with each
-//           further order that it makes: a bridge that has started again does not know it
+//   server: {"refused": node, "why"}        its rows were wrong, and are not accepted. A bridge that has
+//           started again is told once more if the node makes an order
 // After an "error" the server closes the connection.
 //
 // One row of each batch is made here as well and compared before workers copy any row of the batch.
@@ -29,6 +29,7 @@
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <random>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -70,6 +71,8 @@ class Bridge {
   /// be read, or the row cannot be made here.
   Result<std::string> check(const BridgeOrders::Order& order, std::uint32_t row,
                             const exec::RemoteRows& rows);
+  /// Once for each node of a connection.
+  void tell_refused(const std::string& node, const std::string& why);
   void take_late();
   void wake_workers(std::size_t stream);
   /// True: `stop_` was rung within the time.
@@ -80,6 +83,7 @@ class Bridge {
   std::vector<std::unique_ptr<exec::RemoteOrders>> by_stream_;
   std::filesystem::path path_;
   ring::UniqueFd listener_, stop_;
+  std::set<std::string> told_;                         ///< the refused nodes that the connected bridge knows
   std::mt19937 random_{std::random_device{}()};        ///< a node must not know which row is checked
   std::shared_ptr<const exec::ProcessMemory> memory_;  ///< of the connected bridge
   exec::RowScratch scratch_;
