@@ -20,7 +20,8 @@ constexpr curl_off_t kLongestRetryAfter = 3600;  // seconds
 constexpr long kBuffer = 256L << 10;
 constexpr int kLongestWait = 1000;  // ms until the next on_progress()
 constexpr std::size_t kLongestErrorBody = std::size_t{64} << 10;
-/// Of all heads of a transfer and its trailers. libcurl 7.88 keeps them, without a limit.
+/// The most bytes of headers in one transfer, with those of redirects and trailers. libcurl 7.88 has no
+/// limit.
 constexpr std::size_t kLongestHeaders = std::size_t{512} << 10;
 /// The hash of an empty body: libcurl 7.88 omits this header for GET, and S3 requires it.
 constexpr const char* kNoContent =
@@ -104,8 +105,9 @@ std::size_t on_header(char* line, std::size_t one, std::size_t count, void* self
   auto& running = *static_cast<Running*>(self);
   const std::string_view text(line, one * count);
   running.header_bytes += text.size();
-  if (text.starts_with("HTTP/")) running.head_ended = false;
-  if (text == "\r\n" || text == "\n") {
+  const bool trailer = running.head;  // the body has begun
+  if (!trailer && text.starts_with("HTTP/")) running.head_ended = false;
+  if (!trailer && (text == "\r\n" || text == "\n")) {
     long status = 0;
     ::curl_easy_getinfo(running.easy, CURLINFO_RESPONSE_CODE, &status);
     running.head_ended = status >= 200;
@@ -119,6 +121,7 @@ std::size_t on_body(char* data, std::size_t one, std::size_t count, void* self) 
   try {
     if (!running.head) read_head(running.easy, running.reply);
     running.head = true;
+    if (running.reply.status < 200) return 0;  // interim replies have no body
     if (running.reply.status >= 300) {
       std::string& body = running.reply.error_body;
       if (body.size() + size > kLongestErrorBody) return 0;
@@ -222,7 +225,9 @@ Reply run(CURLM* multi, const Request& request, const TakePart& take, const Tran
 
   const CURLcode code = transfer.perform();
   if (running.thrown) std::rethrow_exception(running.thrown);
-  if (code == CURLE_OUT_OF_MEMORY) throw std::bad_alloc();
+  const bool in_head = running.header_bytes > 0 && !running.head_ended;
+  // libcurl also says this of a header that is longer than its buffer.
+  if (code == CURLE_OUT_OF_MEMORY && !in_head) throw std::bad_alloc();
   if (!running.head) read_head(easy, running.reply);
   Reply& reply = running.reply;
   if (code != CURLE_OK && !running.enough) {
@@ -230,14 +235,14 @@ Reply run(CURLM* multi, const Request& request, const TakePart& take, const Tran
     if (code == CURLE_SSL_CONNECT_ERROR && (reply.failure.find("wrong version") != std::string::npos ||
                                             reply.failure.find("packet length") != std::string::npos))
       reply.failure += "; does the server expect http:// here?";
+    if (code == CURLE_OUT_OF_MEMORY) reply.failure = "one of the headers is too long, or no memory is left";
     if (running.header_bytes > kLongestHeaders)
       reply.failure = fmt::format("the headers have more than {} bytes", kLongestHeaders);
     reply.permanent = is_permanent(code);
   } else if (!running.head_ended && !running.head) {
     reply.failure = "the connection was closed within the reply's headers";
   }
-  // What has arrived of a head does not say what the reply would have been, nor does a redirect whose target
-  // gave no reply.
+  // A part of a head has no status to rely on. If the target of a redirect gave no reply, neither has this.
   const bool redirected = request.follow && reply.status / 100 == 3;
   if (!running.head_ended || (redirected && !reply.failure.empty())) reply.status = 0;
   return std::move(reply);

@@ -55,13 +55,25 @@ TEST_F(RemoteTest, ARedirectToAServerThatIsNotThereIsTriedAgain) {
   EXPECT_EQ(remote->counts().retries, 2U);
 }
 
+TEST_F(RemoteTest, ATrailerDoesNotBeginAnotherHead) {
+  const std::string raw =
+      "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nHTTP/x: 1\r\n\r\n";
+  server_->fail_next({.raw = raw});
+  const auto remote = this->remote();
+  EXPECT_EQ(fetch(*remote, url()), "abc");
+  EXPECT_EQ(remote->counts().retries, 0U);
+  server_->fail_next({.raw = raw});
+  EXPECT_THAT(remote->stat(url()).error().message, HasSubstr("does not send its size"));
+}
+
 TEST_F(RemoteTest, HeadersWithoutEndAreNotKept) {
   options_.attempts = 1;
   std::string endless;
   for (int i = 0; i < 300; ++i) endless += "t" + std::to_string(i) + ": " + std::string(2000, 'x') + "\r\n";
   const std::string begin = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n";
-  for (const std::string& raw :
-       {begin + "\r\n3\r\nabc\r\n0\r\n" + endless + "\r\n", begin + endless + "\r\n0\r\n\r\n"}) {
+  const std::string long_line = "x: " + std::string(150'000, 'x') + "\r\n";
+  for (const std::string& raw : {begin + "\r\n3\r\nabc\r\n0\r\n" + endless + "\r\n",
+                                 begin + endless + "\r\n0\r\n\r\n", begin + long_line + "\r\n0\r\n\r\n"}) {
     server_->fail_next({.raw = raw});
     EXPECT_THAT(fetch(*remote(), url(), 1'000'000, ErrorCode::kTransientIo), HasSubstr("headers"));
   }
