@@ -213,8 +213,8 @@ Result<void> Stream::Impl::go_to(const Cursor& target) {
   }
   const Cursor before = std::exchange(position, target);
   auto back = reattach(Deadline(options.reconnect_timeout));
-  if (back)
-    begun = false;
+  if (attachment)
+    begun = false;  // also if a warning has interrupted the call: the server is at `target`
   else
     position = before;
   return back;

@@ -7,6 +7,7 @@ import random
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -377,6 +378,22 @@ def test_a_loop_says_that_its_server_is_away_and_that_it_is_back(quiet_config: d
     assert len(texts) == 2
     assert "waiting up to 60 s for it to come back" in texts[0]
     assert texts[1] == f"stream 'train': the server in {tmp_path / 'run'} is back"
+    assert started[0].stop() == 0
+
+
+def test_a_warning_that_is_an_error_leaves_a_loop_where_it_moves_to(quiet_config: dict[str, Any], tmp_path: Path) -> None:
+    with left_alone(quiet_config, tmp_path, 60) as (loader, _), warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".* is back")
+        warnings.filterwarnings("ignore", message=".* waiting up to")
+        started: list[Server] = []
+        thread = threading.Timer(3.5, lambda: started.append(Server(quiet_config, tmp_path)))
+        thread.start()
+        with pytest.raises(RuntimeWarning, match="is back"):
+            loader.set_epoch(2)
+            next(iter(loader))
+        thread.join()
+        assert loader.state_dict()["cursor"]["epoch"] == 2
+        assert [(batch.epoch, batch.number) for batch in loader] == [(2, number) for number in range(8)]
     assert started[0].stop() == 0
 
 
