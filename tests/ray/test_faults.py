@@ -145,3 +145,11 @@ def test_a_node_whose_orders_always_fail_is_dropped(nodes: Nodes, running: Start
     assert run.stats()["failed"] == 0, "the other node has made the orders"
     run.wait_for_rows()
     run.check()
+
+
+def test_a_node_whose_batches_are_too_large_to_send_is_dropped_with_the_reason(nodes: Nodes, running: Start) -> None:
+    huge = nodes.add("huge")
+    run = running(makers=(1, 1))
+    why = wait_until(lambda: run.stats()["excluded"].get(huge.node_id), "the exclusion of the node")
+    assert "has 4294967297 bytes; a maker can send 4294967296: choose a smaller batch_size" in why
+    run.check()

@@ -14,7 +14,7 @@ import pytest
 import ray
 import zmq
 from headrace.errors import Error
-from headrace.ray import _inbox
+from headrace.ray import _inbox, _remote
 from headrace.ray._inbox import Inbox
 
 _LONGEST = 20  # seconds
@@ -101,7 +101,7 @@ def _wait_until_closed(peer: socket.socket, seconds: float) -> None:
 
 def test_a_connection_without_the_password_ends_in_seconds(received: Received) -> None:
     at_once = _inbox._HANDSHAKE / 2000
-    for size, part, seconds in ((_inbox._LARGEST + 1, b"", at_once), (1 << 29, bytes(1 << 20), 10)):  # of the command with the password
+    for size, part, seconds in ((_remote.LARGEST + 1, b"", at_once), (1 << 29, bytes(1 << 20), 10)):  # of the command with the password
         with received.opened(b"\x06", size.to_bytes(8, "big"), b"\x05HELLO", part) as peer:
             _wait_until_closed(peer, seconds)
     received.inbox.expected.add(b"key")

@@ -15,9 +15,8 @@ import ray  # type: ignore[import-not-found, import-untyped, unused-ignore]
 import zmq
 
 from ..errors import from_code
-from ._remote import keep_alive
+from ._remote import LARGEST, keep_alive
 
-_LARGEST = 4 << 30  # bytes of one array: 256 float32 images of 1024 x 1024 are 3 GiB
 _HANDSHAKE = 3_000  # ms within which a peer must give the password. Makers try again
 _logger = logging.getLogger("headrace")
 
@@ -47,7 +46,7 @@ class Inbox:
         self.password = secrets.token_hex(16).encode()
         self._socket.plain_server = True
         self._socket.handshake_ivl = _HANDSHAKE
-        self._socket.maxmsgsize = _LARGEST
+        self._socket.maxmsgsize = LARGEST
         self._door = self._context.socket(zmq.REP)
         self._door.linger = 0
         self._door.bind("inproc://zeromq.zap.01")  # where ZeroMQ asks about peers: https://rfc.zeromq.org/spec/27

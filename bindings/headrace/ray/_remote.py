@@ -15,6 +15,7 @@ from typing import Any
 
 _REACH = 5.0  # seconds to reach the bridge
 _SEND = 30_000  # ms for which a full queue of messages may block a maker
+LARGEST = 4 << 30  # bytes of one array: 256 float32 images of 1024 x 1024 are 3 GiB
 
 
 @dataclass(frozen=True)
@@ -145,9 +146,15 @@ class MakerActor:
 
     def rows(self, key: bytes, stream: str, epoch: int, first: int, count: int, *samples: Any) -> None:
         """Sends the key, the fields of the rows, their sample_index and replaced to the inbox (_inbox.py). Does not wait until they have
-        arrived."""
+        arrived. Raises InvalidArgument if an array is too large for the inbox, which would drop it without a word."""
         import numpy as np
+
+        from headrace.errors import InvalidArgument
 
         batch = self._makers[stream].rows(epoch, first, count, *samples)
         arrays = [np.ascontiguousarray(array) for array in (*batch, batch.sample_index, batch.replaced)]
+        if (largest := max(array.nbytes for array in arrays)) > LARGEST:
+            raise InvalidArgument(
+                f"an array of {count} rows of stream `{stream}` has {largest} bytes; a maker can send {LARGEST}: choose a smaller batch_size"
+            )
         self._inbox.send_multipart([key, *(array.view(np.uint8) for array in arrays)], copy=False)

@@ -39,6 +39,14 @@ def _break(headrace: Any) -> None:
     def raising(self: Any, *asked: Any) -> Any:
         raise headrace.errors.Error(f"disk on fire, rows {asked}", "TRANSIENT_IO")
 
+    def huge(self: Any, *asked: Any) -> Any:
+        import numpy
+
+        batch = rows(self, *asked)
+        large = type(batch)((numpy.empty((4 << 30) + 1, numpy.uint8), *batch[1:]))
+        vars(large).update(vars(batch))
+        return large
+
     def elsewhere(self: Any, *asked: Any, **named: Any) -> None:
         key, _, path = ARGUMENT.partition("=")
         opened(self, *asked, **{**named, "set": {**named["set"], key: path}})
@@ -48,7 +56,7 @@ def _break(headrace: Any) -> None:
     elif FAULT == "data":
         headrace.Maker.__init__ = elsewhere
     else:
-        headrace.Maker.rows = {"wrong": every_row_wrong, "bit": wrong, "slow": slow, "hanging": hanging, "raising": raising}[FAULT]
+        headrace.Maker.rows = {"wrong": every_row_wrong, "bit": wrong, "slow": slow, "hanging": hanging, "raising": raising, "huge": huge}[FAULT]
 
 
 class _Finder(importlib.abc.MetaPathFinder):
