@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import fcntl
 import functools
 import os
 import random
@@ -54,13 +55,20 @@ class Run:
     def __init__(self, seed: int, seconds: float, out: Path, cpp: Path, keep_server: bool) -> None:
         self.outcome = Outcome(seed, seconds)
         self.seed, self.seconds, self.out, self.cpp, self.keep_server = seed, seconds, out, cpp, keep_server
-        self.then = leftovers.before()
         if out.exists() and any(out.iterdir()) and not (out / "events.csv").exists():
             sys.exit(f"chaos: {out} has other files than a chaos run's; name a new folder")
-        shutil.rmtree(out, ignore_errors=True)
+        out.mkdir(parents=True, exist_ok=True)
+        try:
+            self.lock = os.open(out, os.O_RDONLY)
+            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            sys.exit(f"chaos: another run writes to {out}; name another folder with --out, or wait for its end")
+        for each in out.iterdir():
+            shutil.rmtree(each) if each.is_dir() else each.unlink()
+        self.then = leftovers.before()
         self.work = Path(tempfile.mkdtemp(prefix="hrc-"))
         self.mark = f"HEADRACE_CHAOS={self.work.name}"
-        (out / "journals").mkdir(parents=True)
+        (out / "journals").mkdir()
         for name in ("data", "tmp"):
             (self.work / name).mkdir()
         self.events = Events(out / "events.csv")

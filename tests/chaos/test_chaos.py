@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import signal
@@ -36,6 +37,17 @@ def test_a_minute_of_chaos_loses_nothing(tmp_path: Path) -> None:
             run.terminate()  # it ends what it started
             raise
     assert run.returncode == 0, said
+
+
+def test_a_folder_to_which_another_run_writes_is_refused_and_stays(tmp_path: Path) -> None:
+    (tmp_path / "events.csv").touch()
+    other = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(other, fcntl.LOCK_EX)
+    command = [sys.executable, str(HERE / "chaos.py"), "--out", str(tmp_path)]
+    refused = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60)
+    os.close(other)
+    assert refused.returncode == 1 and f"chaos: another run writes to {tmp_path}; name another folder" in refused.stdout
+    assert (tmp_path / "events.csv").exists()
 
 
 @pytest.fixture
