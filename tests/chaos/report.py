@@ -18,15 +18,15 @@ MEANINGS = {
     "stop_server": "SIGSTOP of the server, up to 2.5 s",
     "kill_client": "`kill -9` of a client",
     "stop_client": "SIGSTOP of a client, up to 3 s",
-    "resize": "restart of a job at another world size",
+    "resize": "restart of a job at a random world size",
     "attach_storm": "three threads attach and detach without a pause, 1 to 2 s",
     "hostile_bytes": "random bytes and truncated messages to the control and attach sockets, 1 to 2 s",
     "log_unread": "nobody reads the server's log pipe, 1 to 5 s",
     "web_down": "the web server resets connections, up to 2 s",
     "disk_full": "the disk of caches is full, 1 to 3 s",
     "checkpoint_full": "the disk of checkpoints is full, 1 to 3 s",
-    "memory": "a child uses up the server's memory limit, 1 to 3 s",
-    "clock_step": "the clock is set, up to a day back or forth",
+    "memory": "another process in the server's control group uses up its memory limit, 1 to 3 s",
+    "clock_step": "the clock is set forward or back by up to a day",
 }
 
 
@@ -56,7 +56,7 @@ def faults_table(outcome: Outcome) -> list[str]:
     lines = ["| fault | times |", "|---|---:|"]
     lines += [f"| {meaning} | {done[kind] if kind not in outcome.not_done else '0: ' + outcome.not_done[kind]} |" for kind, meaning in MEANINGS.items()]
     web = outcome.responses
-    return [*lines, f"| responses of the web server delayed, busy, reset, cut | {web['delayed']}, {web['busy']}, {web['reset']}, {web['cut']} of {web.total()} |"]
+    return [*lines, f"| responses of the web server delayed, 503, reset, cut | {web['delayed']}, {web['busy']}, {web['reset']}, {web['cut']} of {web.total()} |"]
 
 
 def results_table(outcome: Outcome) -> list[str]:
@@ -74,9 +74,9 @@ def results_table(outcome: Outcome) -> list[str]:
         starts = [ready - killed for killed, ready in {(each.killed, each.ready) for each in outcome.recoveries}]
         lines.append(f"| kill of the server to a trainer's next batch, p50, p99, max of {len(times)} | {show(times)} |")
         lines.append(f"| kill of the server until the next one is ready, p50, p99, max of {len(starts)} | {show(starts)} |")
-        for name, web in (("a trainer of `web`", True), ("another trainer", False)):
+        for name, web in (("a trainer of `web`", True), ("a trainer of another stream", False)):
             if after := [each.batch - each.killed - each.opening for each in outcome.recoveries if each.consumer.startswith("web") == web]:
-                lines.append(f"| kill to the next batch of {name}, without the time to open the sources, p50, p99, max of {len(after)} | {show(after)} |")
+                lines.append(f"| kill of the server to the next batch of {name}, minus the time to open the sources, p50, p99, max of {len(after)} | {show(after)} |")
     lines.append(f"| longest time between two batches of a trainer | {outcome.longest_pause:.2f} s |")
     lines.append(f"| checkpoints that a full disk prevented | {outcome.errors['CHECKPOINT']:,} |")
     errors = ", ".join(f"{n} {code}" for code, n in outcome.errors.most_common() if code != "CHECKPOINT")

@@ -32,8 +32,9 @@ tested, and before you change how a fault is handled. The list is [`rows.yaml`](
 python tests/fault/report.py build/logs/junit/*.xml
 ```
 
-A test is `file::function` below `tests/`, or `Suite.Name` for C++. `*` means all tests of a file or suite. Some tests run only a short
-version by default; `./run test long` sets `HEADRACE_STRESS=1` and runs the full one.
+A test is `file::function` below `tests/`, or `Suite.Name` for C++. A trailing `*` stands for all tests whose names begin with what
+precedes it. Some tests run only a short version by default; `./run test long` sets `HEADRACE_STRESS=1` and runs the full one.
+[The ring](../../clientlib/ring/README.md) explains slot, lease, lane, grant and fencing.
 
 In the last column, *not run* names tests of parts that did not run, such as `containers` and `gpu`. *open* says what no test shows yet.
 """
@@ -159,7 +160,7 @@ def page(runs: list[Run]) -> str:
     lines += [f"| `{run.part}` | {run.time[:16].replace('T', ' ')} | `{run.commit}` | {len(run.results)} |" for run in runs]
     lines += ["", "| row | case | what must happen | tests | last result |", "|---|---|---|---|---|"]
     for row in rows():
-        case = f"{row.case}. {row.note}" if row.note else row.case
+        case = f"{row.case} ({row.note})" if row.note else row.case
         tests = "<br>".join(f"`{test}`" for test in row.tests)
         lines.append(f"| {row.number} | {case} | {row.must} | {tests or '-'} | {ended(row, runs)} |")
     return "\n".join(lines) + "\n"

@@ -14,6 +14,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,7 +58,7 @@ UNDER_TEST = {
 class Result:
     name: str
     runs: int
-    seconds: int
+    seconds: float
     edges: int
     features: int
     corpus: int
@@ -80,7 +81,9 @@ def run(name: str, seconds: int) -> Result:
     before = set(FINDINGS.glob(f"{name}-*"))
     command = [BUILD / f"{name}_fuzz", f"-max_total_time={seconds}", f"-max_len={LONGEST.get(name, LONGEST_OTHERWISE)}"]
     command += ["-rss_limit_mb=2048", "-timeout=10", "-report_slow_units=60", "-print_final_stats=1", f"-artifact_prefix={FINDINGS}/{name}-"]
+    begin = time.monotonic()
     done = subprocess.run([*command, CACHE / name, HERE / "corpus" / name], env=environment(), capture_output=True, text=True, errors="replace", check=False)
+    elapsed = time.monotonic() - begin
     log = BUILD / f"{name}.log"
     log.write_text(done.stderr)
     findings = sorted(str(file.relative_to(ROOT)) for file in set(FINDINGS.glob(f"{name}-*")) - before)
@@ -88,7 +91,7 @@ def run(name: str, seconds: int) -> Result:
         findings = [f"{log.relative_to(ROOT)}: exit code {done.returncode}"]
     runs = re.search(r"stat::number_of_executed_units:\s*(\d+)", done.stderr)
     edges, features, corpus = (int(number) for number in (STATUS.findall(done.stderr) or [(0, 0, 0)])[-1])
-    return Result(name, int(runs[1]) if runs else 0, seconds, edges, features, corpus, findings)
+    return Result(name, int(runs[1]) if runs else 0, elapsed, edges, features, corpus, findings)
 
 
 def run_all(targets: list[str], seconds: int) -> int:

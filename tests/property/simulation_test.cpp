@@ -71,7 +71,7 @@ void print(const Tally& tally, std::uint64_t seeds, double seconds) {
   line("rows checked", tally.rows);
   line("of them replacements of bad samples", tally.replaced);
   line("rows taken from the window", tally.shared);
-  line("rows taken from remote makers", tally.remote);
+  line("rows taken from the bridge", tally.remote);
   line("epochs completed", tally.epochs);
   line("restarts of jobs and ranks", tally.restarts);
   line("of them at another world size", tally.resized);

@@ -55,7 +55,7 @@ std::string_view name_of(Fault fault) {
     case Fault::kOrderWrong:
       return "remote batch had other samples";
     case Fault::kOrderCut:
-      return "remote maker ended before its rows were read";
+      return "bridge ended before the server read its rows";
     case Fault::kCount:
       break;
   }
