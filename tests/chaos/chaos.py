@@ -22,13 +22,13 @@ import faults
 import headrace
 import leftovers
 import sampler
-from checker import check, longest_pause
+from checker import Generation, check, longest_pause
 from consumer import hashes
-from endings import unexplained
+from endings import unexplained, unexplained_checkpoints
 from events import Events
 from injector import Injector, Target
 from jobs import Job, Jobs, Plan
-from journal import Journal, read
+from journal import read
 from recovery import recoveries
 from report import Outcome, text
 from room import MemoryLimit, SmallDisk, WallClock, with_own_mounts
@@ -63,8 +63,8 @@ class Run:
             fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             sys.exit(f"chaos: another run writes to {out}; name another folder with --out, or wait for its end")
-        for each in out.iterdir():
-            shutil.rmtree(each) if each.is_dir() else each.unlink()
+        for each in sorted(out.iterdir(), key=lambda each: each.name == "events.csv"):  # last, because it marks the folder
+            shutil.rmtree(each) if each.is_dir() and not each.is_symlink() else each.unlink()
         self.then = leftovers.before()
         self.work = Path(tempfile.mkdtemp(prefix="hrc-"))
         self.mark = f"HEADRACE_CHAOS={self.work.name}"
@@ -131,6 +131,10 @@ class Run:
             watch.stop()
         self.events.add("calm")
         self.outcome.seconds = self.events.seconds()
+        if stop.is_set():
+            self.outcome.problems.append(f"it was interrupted after {self.outcome.seconds:.0f} s")
+        if not leftovers.sees_sessions(target.server):
+            self.outcome.problems.append("no session of a client can be seen, so nothing tells whether sessions are left behind")
         if not target.jobs.finish(PATIENCE):
             self.outcome.problems.append(f"the trainers did not come to their end within {PATIENCE} s after the last fault")
         self.outcome.problems += injector.unexpected
@@ -151,6 +155,7 @@ class Run:
         config = datasets.write_configuration(self.work / "calm.yaml", calm)
         starts: dict[str, list[float]] = {}
         arrivals: dict[str, list[float]] = {}
+        not_saved: list[float] = []
 
         @functools.cache
         def maker(stream: str) -> headrace.Maker:
@@ -161,19 +166,21 @@ class Run:
             return hashes(maker(stream).rows(epoch, 0, maker(stream).info.samples))
 
         for job in jobs:
-            generations: list[tuple[list[Journal], tuple[int, int] | None]] = []
+            generations: list[Generation] = []
             for generation in job.generations:
                 journals = [read(rank.journal) for rank in generation.ranks]
                 generations.append((journals, generation.until))
                 for rank, journal in zip(generation.ranks, journals, strict=True):
                     starts[rank.name], arrivals[rank.name] = journal.starts, journal.arrivals
                     self.outcome.errors.update(said.partition(" ")[0] for _, said in journal.errors)
+                    not_saved += [time for time, said in journal.errors if said.startswith("CHECKPOINT ")]
                     self.outcome.received += len(journal.arrivals)
                 self.outcome.longest_pause = max(self.outcome.longest_pause, longest_pause(iter(journals)))
             rows = functools.partial(expected, job.plan.stream)
             self.outcome.verdicts.append(check(job.plan.name, generations, rows, job.epochs, in_order=job.plan.stream != SHARDED))
         self.outcome.rolled_back = self.outcome.received - sum(verdict.batches for verdict in self.outcome.verdicts)
         self.outcome.recoveries = recoveries(self.events.all, starts, arrivals)
+        self.outcome.problems += unexplained_checkpoints(self.events.all, not_saved)
 
     def run(self, stop: threading.Event) -> Outcome:
         def failed(thread: threading.ExceptHookArgs) -> None:

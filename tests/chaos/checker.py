@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from journal import Journal
+from journal import Journal, Received
 
 MOST_SHOWN = 10
+Generation = tuple[Sequence[Journal], tuple[int, int] | None]  # the ranks' journals, and where the next generation began
 
 
 @dataclass
@@ -17,8 +18,9 @@ class Verdict:
 
     job: str
     epochs: int = 0
-    batches: int = 0
-    rows: int = 0
+    batches: int = 0  # that count
+    rows: int = 0  # of them
+    rolled_back: int = 0  # rows of the other batches
     lost: list[str] = field(default_factory=list)
     duplicated: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
@@ -37,7 +39,7 @@ class Verdict:
         return "\n".join(lines)
 
 
-def rows_by_epoch(generations: Sequence[tuple[Sequence[Journal], tuple[int, int] | None]], verdict: Verdict) -> dict[int, list[str]]:
+def rows_by_epoch(generations: Sequence[Generation], verdict: Verdict) -> dict[int, list[str]]:
     """The rows of a job. A generation counts up to the (epoch, batch) at which the next one began; None: all of it."""
     rows: dict[int, list[str]] = {}
     for journals, until in generations:
@@ -47,6 +49,21 @@ def rows_by_epoch(generations: Sequence[tuple[Sequence[Journal], tuple[int, int]
                     rows.setdefault(batch.epoch, []).extend(batch.rows.split())
                     verdict.batches += 1
     return rows
+
+
+def compare_rolled_back(generations: Sequence[Generation], expected: Callable[[int], Sequence[str]], verdict: Verdict) -> None:
+    """A trainer has trained on these batches, too: their rows are those of the undisturbed run, however often they came."""
+    batches: dict[int, list[Received]] = {}
+    for journals, until in generations:
+        for journal in journals:
+            beyond = [batch for batch in journal.kept if until is not None and (batch.epoch, batch.number) >= until]
+            for batch in (*journal.undone, *beyond):
+                batches.setdefault(batch.epoch, []).append(batch)
+    for epoch, of_epoch in sorted(batches.items()):
+        right = set(expected(epoch))
+        rows = [row for batch in of_epoch for row in batch.rows.split()]
+        verdict.rolled_back += len(rows)
+        verdict.wrong += [f"epoch {epoch}, rolled back: {row}" for row in rows if row not in right]
 
 
 def compare(got: Sequence[str], expected: Sequence[str], epoch: int, in_order: bool, verdict: Verdict) -> None:
@@ -75,7 +92,7 @@ def compare(got: Sequence[str], expected: Sequence[str], epoch: int, in_order: b
 
 def check(
     name: str,
-    generations: Sequence[tuple[Sequence[Journal], tuple[int, int] | None]],
+    generations: Sequence[Generation],
     expected: Callable[[int], Sequence[str]],
     epochs: int,
     in_order: bool,
@@ -88,6 +105,7 @@ def check(
         verdict.rows += len(got)
         compare(got, expected(epoch), epoch, in_order, verdict)
     verdict.wrong += [f"epoch {epoch}: {len(left)} rows behind the last epoch" for epoch, left in sorted(rows.items())]
+    compare_rolled_back(generations, expected, verdict)
     return verdict
 
 

@@ -24,11 +24,11 @@ using headrace::ErrorCode;
 using nlohmann::json;
 
 bool survived(ErrorCode code) {
-  static const std::set<ErrorCode> codes = {
-      ErrorCode::kClientNameTaken, ErrorCode::kDraining,        ErrorCode::kGroupMismatch,
-      ErrorCode::kLeaseFenced,     ErrorCode::kNotEnoughMemory, ErrorCode::kRankTaken,
-      ErrorCode::kRingFull,        ErrorCode::kServerLost,      ErrorCode::kServerUnreachable,
-      ErrorCode::kTimeout,         ErrorCode::kTokenInvalid};
+  static const std::set<ErrorCode> codes = {ErrorCode::kClientNameTaken,   ErrorCode::kDraining,
+                                            ErrorCode::kGroupMismatch,     ErrorCode::kLeaseFenced,
+                                            ErrorCode::kNotEnoughMemory,   ErrorCode::kRankTaken,
+                                            ErrorCode::kRingFull,          ErrorCode::kServerLost,
+                                            ErrorCode::kServerUnreachable, ErrorCode::kTokenInvalid};
   return codes.contains(code);
 }
 

@@ -8,6 +8,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+MISSED = "none was running"  # the detail of a fault that found no process
+AGAIN = "again"  # the detail of the second kill of a kill_server_twice
+
 
 @dataclass(frozen=True, slots=True)
 class Event:

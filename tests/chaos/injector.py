@@ -13,9 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from events import Events
+from events import AGAIN, MISSED, Events
 from faults import Fault
 from jobs import Job, Jobs, Rank
+from pests import SENT
 from room import MemoryLimit, SmallDisk, WallClock
 from supervised import Supervised
 from web import Unreliable
@@ -67,6 +68,9 @@ class Injector:
         for pest in self.pests:
             if pest.wait(30) not in (0, -signal.SIGKILL):
                 self.unexpected.append(f"{pest.args!r} ended with status {pest.returncode}; see {self.log}")
+        counts = [int(line.removeprefix(SENT)) for line in self.log.read_text().splitlines() if line.startswith(SENT)] if self.log.exists() else []
+        if len(counts) > 2 and not any(counts):
+            self.unexpected.append("hostile bytes: no message could be sent")
 
     def _at(self, when: float, action: Callable[[], None]) -> None:
         heapq.heappush(self._queue, (when, next(self._order), action))
@@ -87,41 +91,44 @@ class Injector:
 
     # --- faults, named as in faults.py
 
-    def kill_server(self, fault: Fault) -> None:
+    def _kill_server(self, fault: Fault, detail: str = "") -> None:
         hit = self.target.server.signal(signal.SIGKILL)
-        self.events.add(fault.kind, "server", "" if hit else "none was running")
+        self.events.add(fault.kind, "server", detail if hit else MISSED)
+
+    def kill_server(self, fault: Fault) -> None:
+        self._kill_server(fault)
 
     def kill_server_twice(self, fault: Fault) -> None:
         """The second time while it starts."""
-        self.kill_server(fault)
-        self._later(0.05 + 0.15 * fault.amount, lambda: self.kill_server(fault))
+        self._kill_server(fault)
+        self._later(0.05 + 0.15 * fault.amount, lambda: self._kill_server(fault, AGAIN))
 
     def kill_all(self, fault: Fault) -> None:
-        self.kill_server(fault)
+        self._kill_server(fault)
         for job in self.target.jobs.all:
             self.target.jobs.restart(job)
         self.events.add(fault.kind, "clients")
 
     def end_server(self, fault: Fault) -> None:
-        self.target.server.signal(signal.SIGTERM)
-        self.events.add(fault.kind, "server")
+        hit = self.target.server.signal(signal.SIGTERM)
+        self.events.add(fault.kind, "server", "" if hit else MISSED)
 
     def stop_server(self, fault: Fault) -> None:
         seconds = fault.seconds(0.8 * EVICT_AFTER, 2.5 * EVICT_AFTER)
-        self.target.server.signal(signal.SIGSTOP)
-        self.events.add(fault.kind, "server", f"{seconds:.2f} s")
+        hit = self.target.server.signal(signal.SIGSTOP)
+        self.events.add(fault.kind, "server", f"{seconds:.2f} s" if hit else MISSED)
         self._later(seconds, self._continue_server)
 
     def kill_client(self, fault: Fault) -> None:
         job, rank = self.target.jobs.choose(fault.target)
-        self.target.jobs.signal(job, rank, signal.SIGKILL)
-        self.events.add(fault.kind, rank.name)
+        hit = self.target.jobs.signal(job, rank, signal.SIGKILL)
+        self.events.add(fault.kind, rank.name, "" if hit else MISSED)
 
     def stop_client(self, fault: Fault) -> None:
         job, rank = self.target.jobs.choose(fault.target)
         seconds = fault.seconds(0.8 * EVICT_AFTER, 3 * EVICT_AFTER)
-        self.target.jobs.signal(job, rank, signal.SIGSTOP)
-        self.events.add(fault.kind, rank.name, f"{seconds:.2f} s")
+        hit = self.target.jobs.signal(job, rank, signal.SIGSTOP)
+        self.events.add(fault.kind, rank.name, f"{seconds:.2f} s" if hit else MISSED)
         self._later(seconds, lambda: self._continue(job, rank))
 
     def resize(self, fault: Fault) -> None:
@@ -164,7 +171,8 @@ class Injector:
 
     def memory(self, fault: Fault) -> None:
         self.events.add(fault.kind, "server", f"{1 + 2 * fault.amount:.2f} s")
-        self._pest("memory", 1 + 2 * fault.amount, 0, str(self.target.memory.path) if self.target.memory else "")
+        assert self.target.memory
+        self._pest("memory", 1 + 2 * fault.amount, 0, str(self.target.memory.path))
 
     def clock_step(self, fault: Fault) -> None:
         """Up to a day back or forth."""

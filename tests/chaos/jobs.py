@@ -134,6 +134,9 @@ class Job:
             last.until = position(least)
         else:  # it is rolled back as a whole; its start counts batches as the generation before it
             least, last.until = last.state, (0, 0)
+        for rank in self.ranks:  # `least` is all that the next generation needs, and the disk is small
+            for file in rank.checkpoint.parent.glob(f"{rank.name}.*"):
+                file.unlink()
         self._begin(least)
         self.events.add("resized", self.plan.name, f"{last.world} -> {self.generations[-1].world} at epoch {last.until[0]}, batch {last.until[1]}")
         return False
@@ -185,7 +188,9 @@ class Jobs:
             for job in self.all:
                 for rank in job.ranks:
                     job.signal(rank, signal.SIGSTOP)
-                job.epochs = max(journal.last_epoch(rank.journal) for rank in job.ranks) + 2
+                state = job.generations[-1].state  # its ranks may not have received a batch yet
+                foremost = max(journal.last_epoch(rank.journal) for rank in job.ranks)
+                job.epochs = max(foremost, position(state)[0] if state else 0) + 2
                 new = job.end.with_suffix(".new")
                 new.write_text(str(job.epochs))
                 new.rename(job.end)

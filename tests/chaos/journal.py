@@ -27,13 +27,13 @@ class Received:
 
 @dataclass(slots=True)
 class Journal:
-    """A journal, read. `kept` are the batches that were not rolled back, `arrivals` the times of all of them."""
+    """A journal, read. `undone` are the batches that were rolled back, `kept` the others, `arrivals` the times of all of them."""
 
     kept: list[Received] = field(default_factory=list)
+    undone: list[Received] = field(default_factory=list)
     arrivals: list[float] = field(default_factory=list)
     starts: list[float] = field(default_factory=list)
     errors: list[tuple[float, str]] = field(default_factory=list)
-    rolled_back: int = 0
     ended: bool = False
 
     def add(self, line: str) -> None:
@@ -46,7 +46,7 @@ class Journal:
             time, kept = rest.split()
             if int(kept) > len(self.kept):
                 raise ValueError(f"a checkpoint covers {kept} batches, and the journal has {len(self.kept)}")
-            self.rolled_back += len(self.kept) - int(kept)
+            self.undone += self.kept[int(kept) :]
             del self.kept[int(kept) :]
             self.starts.append(float(time))
         elif kind == "error":

@@ -12,8 +12,10 @@ from pathlib import Path
 
 from room import OWN_MOUNTS
 from sampler import descriptors
+from supervised import Supervised
 
 HALF_WRITTEN = ".tmp"  # clientlib/base/new_file.h
+SESSION = "anon_inode:[pidfd]"
 
 
 @dataclass
@@ -46,10 +48,20 @@ def processes(mark: str) -> list[str]:
     return found
 
 
+def sees_sessions(server: Supervised, seconds: float = 30) -> bool:
+    """Of a server with clients: else `sessions` would find none, whatever there is."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if server.pid and descriptors(server.pid)[SESSION]:
+            return True
+        time.sleep(0.05)
+    return False
+
+
 def sessions(server: int | None) -> list[str]:
     """Of a server without clients: each session has a pidfd. The server may need a moment to notice the last client's end."""
     end = time.monotonic() + 3
-    while server is not None and (left := descriptors(server)["anon_inode:[pidfd]"]):
+    while server is not None and (left := descriptors(server)[SESSION]):
         if time.monotonic() > end:
             return [f"{left} sessions of clients that have ended"]
         time.sleep(0.05)

@@ -6,7 +6,7 @@ import bisect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from events import Event
+from events import MISSED, Event
 from faults import MACHINE, OTHERS, SERVER
 
 KILLS = ("kill_server", "kill_server_twice", "kill_all")
@@ -27,7 +27,7 @@ def kills_and_readies(events: Sequence[Event]) -> list[tuple[float, float, float
     opening = {event.target: float(event.detail) for event in events if event.kind == "opened"}
     found, killed = [], None
     for event in events:
-        if event.kind in KILLS and event.target == "server" and not event.detail:
+        if event.kind in KILLS and event.target == "server" and event.detail != MISSED:
             killed = event.time
         elif event.kind == "ready":
             if killed is not None and event.detail in opening:  # a server that is killed at once may not have logged it

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from checker import Verdict
-from events import Event
+from events import AGAIN, MISSED, Event
 from recovery import Recovery, percentile
 
 MEANINGS = {
@@ -25,7 +25,7 @@ MEANINGS = {
     "web_down": "the web server resets connections, up to 2 s",
     "disk_full": "the disk of caches is full, 1 to 3 s",
     "checkpoint_full": "the disk of checkpoints is full, 1 to 3 s",
-    "memory": "another process in the server's control group uses up its memory limit, 1 to 3 s",
+    "memory": "processes in the server's control group use up its memory limit, one after the other, 1 to 3 s",
     "clock_step": "the clock is set forward or back by up to a day",
 }
 
@@ -52,7 +52,7 @@ class Outcome:
 
 
 def faults_table(outcome: Outcome) -> list[str]:
-    done = Counter(event.kind for event in outcome.events if event.kind in MEANINGS and event.target != "clients")
+    done = Counter(event.kind for event in outcome.events if event.kind in MEANINGS and event.target != "clients" and event.detail not in (MISSED, AGAIN))
     lines = ["| fault | times |", "|---|---:|"]
     lines += [f"| {meaning} | {done[kind] if kind not in outcome.not_done else '0: ' + outcome.not_done[kind]} |" for kind, meaning in MEANINGS.items()]
     web = outcome.responses
@@ -68,6 +68,7 @@ def results_table(outcome: Outcome) -> list[str]:
         f"| batches received | {outcome.received:,} |",
         f"| of them rolled back to a checkpoint, and received again | {outcome.rolled_back:,} |",
         f"| rows compared with the undisturbed run | {sum(verdict.rows for verdict in outcome.verdicts):,} |",
+        f"| rows of batches that were rolled back, compared as well | {sum(verdict.rolled_back for verdict in outcome.verdicts):,} |",
         f"| rows lost, duplicated, wrong | {lost}, {duplicated}, {wrong} |",
     ]
     if times := [each.batch - each.killed for each in outcome.recoveries]:

@@ -27,12 +27,12 @@ from supervised import Supervised
 HERE = Path(__file__).parent
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(480)
 def test_a_minute_of_chaos_loses_nothing(tmp_path: Path) -> None:
     command = [sys.executable, str(HERE / "chaos.py"), "--minutes", "1", "--out", str(tmp_path / "out")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as run:
         try:
-            said, _ = run.communicate(timeout=300)
+            said, _ = run.communicate(timeout=420)
         except subprocess.TimeoutExpired:
             run.terminate()  # it ends what it started
             raise

@@ -7,7 +7,7 @@ from pathlib import Path
 import faults
 import pytest
 from checker import Verdict, check
-from endings import unexplained
+from endings import unexplained, unexplained_checkpoints
 from events import Event
 from journal import Journal, complete_lines, last_epoch, read
 from recovery import recoveries
@@ -46,7 +46,7 @@ def test_what_an_undisturbed_run_gives_is_right() -> None:
 def test_batches_behind_the_checkpoint_count_once_if_they_come_again() -> None:
     found = journal("start 0 0", *WHOLE[:3], "save 1 1", "start 2 1", *WHOLE[1:])
     assert check("job", [([found], None)], expected, EPOCHS, True).good
-    assert found.rolled_back == 2
+    assert len(found.undone) == 2
 
 
 def test_a_consumer_that_skips_its_rollback_is_found() -> None:
@@ -64,6 +64,23 @@ def test_a_checkpoint_ahead_of_what_the_loop_received_is_found() -> None:
 def test_wrong_bytes_are_found_and_placed() -> None:
     found = verdict("start 0 0", *WHOLE[:-1], WHOLE[-1].replace("=15", "=ff"))
     assert found.wrong == ["epoch 1, position 5, sample 0: ff in place of 15"]
+
+
+def test_wrong_bytes_are_found_although_the_batch_was_rolled_back() -> None:
+    spoiled = WHOLE[1].replace("=02", "=ff")
+    killed = verdict("start 0 0", WHOLE[0], spoiled, "save 1 1", "start 2 1", *WHOLE[1:])
+    assert killed.wrong == ["epoch 0, rolled back: 2=ff"] and killed.rolled_back == BATCH and not killed.lost
+    first, second = journal("start 0 0", WHOLE[0], spoiled), journal("start 5 0", *WHOLE[1:])
+    restarted = check("job", [([first], (0, 1)), ([second], None)], expected, EPOCHS, True)
+    assert restarted.wrong == ["epoch 0, rolled back: 2=ff"] and not restarted.duplicated
+
+
+def test_a_checkpoint_that_no_fault_prevented_is_found() -> None:
+    events = [Event(10.0, "checkpoint_full", "checkpoints", "2.00 s")]
+    assert unexplained_checkpoints(events, [9.9, 10.5, 12.1]) == []
+    assert unexplained_checkpoints(events, [5.0, 10.5, 60.0, 61.0]) == [
+        "3 checkpoints could not be written although no fault had filled the disk, the first after -5.0 s"
+    ]
 
 
 def test_another_order_is_wrong_unless_ranks_divide_the_epoch() -> None:
