@@ -20,6 +20,7 @@ def checkout(tmp_path: Path) -> Path:
     stubs = {
         ".venv/bin/python": "exit 0",
         ".venv/bin/pip": "exit 0",
+        ".venv/bin/activate": "",
         "tests/lint": "echo 3 passed, 0 failed",
         "tests/neon": "echo 5 passed, 0 failed",
     }
