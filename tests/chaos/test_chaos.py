@@ -21,6 +21,7 @@ from checker import Verdict, check
 from consumer import hashes
 from events import Events
 from images import write_images
+from jobs import Job, Plan
 from journal import last_epoch, read
 from supervised import Supervised
 
@@ -48,6 +49,28 @@ def test_a_folder_to_which_another_run_writes_is_refused_and_stays(tmp_path: Pat
     os.close(other)
     assert refused.returncode == 1 and f"chaos: another run writes to {tmp_path}; name another folder" in refused.stdout
     assert (tmp_path / "events.csv").exists()
+
+
+def test_the_next_generation_of_ranks_begins_at_the_least_checkpoint_and_leaves_no_other(tmp_path: Path) -> None:
+    """Those of many generations would fill the small disk."""
+    folders = {"journals": tmp_path, "checkpoints": tmp_path / "checkpoints", "cpp": tmp_path / "trainer"}
+    folders["checkpoints"].mkdir()
+    folders["cpp"].write_text("#!/bin/sh\nexec sleep 60\n")
+    folders["cpp"].chmod(0o755)
+    events = Events(tmp_path / "events.csv")
+    job = Job(Plan("ranks", "packed", ["cpp"], worlds=(2, 2)), folders, "", 1, events, {})
+    for rank, batch in zip(job.ranks, (5, 4), strict=True):
+        rank.checkpoint.write_text(json.dumps({"kept": batch, "state": {"cursor": {"epoch": 1, "batch": batch}}}))
+    job.ranks[0].checkpoint.with_suffix(".new").touch()  # of a trainer that was killed while it saved
+    job.signal(job.ranks[0], signal.SIGKILL)
+    end = time.monotonic() + 10
+    while len(job.generations) == 1 and time.monotonic() < end:
+        job.tend()
+    job.kill()
+    events.close()
+    first, second = job.generations
+    assert first.until == (1, 4) and second.state == {"cursor": {"epoch": 1, "batch": 4}}
+    assert not list(folders["checkpoints"].iterdir())
 
 
 @pytest.fixture
