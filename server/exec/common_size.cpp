@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "server/decode/decoder.h"
+#include "server/exec/shown_name.h"
 
 namespace headrace::server::exec {
 
@@ -32,8 +33,8 @@ Result<std::optional<transform::Size>> common_size(const source::Source& source,
           ErrorCode::kConfigInvalid,
           fmt::format("images have different sizes ({}: {}x{}, {}: {}x{}, width x height): end `transforms` "
                       "with random_resized_crop, random_crop, center_crop or resize to [height, width]",
-                      source.name(first), common->width, common->height, source.name(index), size->width,
-                      size->height));
+                      shown_name(source, first), common->width, common->height, shown_name(source, index),
+                      size->width, size->height));
     }
   }
   if (!common) return std::nullopt;

@@ -4,6 +4,8 @@
 
 #include <cstring>
 
+#include "server/exec/shown_name.h"
+
 namespace headrace::server::exec {
 
 using transform::Mixing;
@@ -42,7 +44,7 @@ Result<std::shared_ptr<const RowMixer>> RowMixer::make(const transform::MixConfi
       return invalid(
           fmt::format("sample {} is of class {}, and num_classes is {}, of which the last is {}; set "
                       "mix.num_classes to as many as there are",
-                      source.name(sample), label, complete.num_classes, complete.num_classes - 1));
+                      shown_name(source, sample), label, complete.num_classes, complete.num_classes - 1));
   auto image = transform::ImageMixer::make(complete, plans[images[0]].spec, layout);
   if (!image) return fail(image.error());
   return std::shared_ptr<const RowMixer>(new RowMixer(complete, *image, images[0]));

@@ -11,6 +11,7 @@
 
 #include "clientlib/base/contract.h"
 #include "clientlib/ring/futex.h"
+#include "server/exec/shown_name.h"
 #include "server/log/log.h"
 #include "server/sampler/philox.h"
 
@@ -126,7 +127,7 @@ Result<Row> SampleMaker::make_row(const sampler::EpochOrder& order, std::uint64_
       row.replaced = true;
       break;
     }
-    std::string why = fmt::format("{}: {}", source_->name(sample), to_string(**bad));
+    std::string why = fmt::format("{}: {}", shown_name(*source_, sample), to_string(**bad));
     if (row.because.empty()) scratch.bad = row.because = why;
     if (auto go_on = note_bad(sample, why, purpose); !go_on) return tl::make_unexpected(go_on.error());
     if (!substitutes) substitutes = Substitutes{{options_.seed, epoch, position, kReplacementStage}};
@@ -150,7 +151,7 @@ Result<Row> SampleMaker::make_row(const sampler::EpochOrder& order, std::uint64_
   if (options_.mixer) {
     if (auto known = options_.mixer->check_label(row.label); !known)
       return fail(known.error().code,
-                  fmt::format("sample {}: {}", source_->name(sample), known.error().message));
+                  fmt::format("sample {}: {}", shown_name(*source_, sample), known.error().message));
   } else if (plans_.size() < fields_.size()) {
     std::memcpy(out.back().dense, &row.label, sizeof row.label);
   }
@@ -307,15 +308,16 @@ Result<void> SampleMaker::copy_values(std::size_t field, std::span<const std::ui
                                       std::uint64_t sample, const FieldTarget& out) const {
   if (out.ragged != nullptr) {
     if (bytes.size() % row_sizes_[field] != 0)
-      return fail(ErrorCode::kDatasetInvalid,
-                  fmt::format("sample {}: field `{}` has {} bytes, no multiple of a value's {}",
-                              source_->name(sample), fields_[field].name, bytes.size(), row_sizes_[field]));
+      return fail(
+          ErrorCode::kDatasetInvalid,
+          fmt::format("sample {}: field `{}` has {} bytes, no multiple of a value's {}",
+                      shown_name(*source_, sample), fields_[field].name, bytes.size(), row_sizes_[field]));
     out.ragged->assign(bytes.begin(), bytes.end());
     return {};
   }
   if (bytes.size() != row_sizes_[field])
     return fail(ErrorCode::kDatasetInvalid,
-                fmt::format("sample {}: field `{}` has {} bytes instead of {}", source_->name(sample),
+                fmt::format("sample {}: field `{}` has {} bytes instead of {}", shown_name(*source_, sample),
                             fields_[field].name, bytes.size(), row_sizes_[field]));
   std::memcpy(out.dense, bytes.data(), bytes.size());
   return {};

@@ -48,7 +48,9 @@ std::uint64_t dropped_lines() {
   return dropped.load(std::memory_order_relaxed);
 }
 
-std::string escaped(std::string_view text) {
+namespace {
+
+std::string escape(std::string_view text, std::string_view line_feed) {
   std::string out;
   out.reserve(text.size());
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -59,7 +61,7 @@ std::string escaped(std::string_view text) {
       fmt::format_to(std::back_inserter(out), "\\x{:02X}", next);
       ++i;
     } else if (c == '\n') {
-      out += "\n    ";
+      out += line_feed;
     } else if (byte < 0x20 || byte == 0x7F) {
       fmt::format_to(std::back_inserter(out), "\\x{:02X}", byte);
     } else {
@@ -67,6 +69,16 @@ std::string escaped(std::string_view text) {
     }
   }
   return out;
+}
+
+}  // namespace
+
+std::string escaped(std::string_view text) {
+  return escape(text, "\n    ");
+}
+
+std::string escaped_line(std::string_view text) {
+  return escape(text, "\\x0A");
 }
 
 Sink::Sink(int fd) : fd_(fd) {

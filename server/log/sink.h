@@ -63,5 +63,7 @@ class Sink final : public spdlog::sinks::base_sink<std::mutex> {
 
 /// `text` with control bytes as \xHH and every line after the first indented by four spaces.
 [[nodiscard]] std::string escaped(std::string_view text);
+/// `text` with control bytes and line feeds as \xHH.
+[[nodiscard]] std::string escaped_line(std::string_view text);
 
 }  // namespace headrace::server::log

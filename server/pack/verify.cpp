@@ -8,6 +8,7 @@
 #include <new>
 #include <stdexcept>
 
+#include "server/log/sink.h"
 #include "server/pack/in_order.h"
 #include "server/transform/plan.h"
 
@@ -25,7 +26,7 @@ class Checker {
   std::string check(std::uint64_t index) try {
     const auto record = store_.record(index);
     if (!record) return record.error().message;
-    const std::string name(record->name());
+    const std::string name = log::escaped_line(record->name());
     const auto wrong = [&name](std::string_view what) { return fmt::format("{}: {}", name, what); };
     if (!record->sound()) return wrong("its checksum is wrong");
     if (store_.meta().labelled && record->head().label != store_.label(index))
