@@ -29,11 +29,11 @@
 #include "server/sandbox/sandbox.h"
 #include "server/session/descriptors.h"
 #include "server/session/handshake.h"
+#include "server/session/refusals.h"
 
 namespace headrace::server::session {
 namespace {
 
-constexpr std::uint64_t kLogIntervalNs = 5'000'000'000;
 /// Pause while no descriptor is free: poll(2) reports the listener ready all the time.
 constexpr std::chrono::milliseconds kNoDescriptorPause{10};
 /// The bytes that a connection sends besides requests: greeting and handshake.
@@ -66,24 +66,7 @@ std::array<std::atomic<std::uint32_t>, kMostDescriptors> ahead;
 std::atomic<std::int64_t> ahead_in_all{0};
 std::atomic<std::int64_t> closed_bytes{0};
 
-/// A reason for refusing connections. Counts each refusal; logs at most one per kLogIntervalNs, so that no
-/// peer can fill the log.
-class Reason {
- public:
-  template <class... Args>
-  void refuse(fmt::format_string<Args...> text, Args&&... args) {
-    count_.fetch_add(1, std::memory_order_relaxed);
-    const std::uint64_t now = ring::monotonic_ns();
-    std::uint64_t last = logged_ns_.load(std::memory_order_relaxed);
-    if (last != 0 && now - last < kLogIntervalNs) return;
-    if (logged_ns_.compare_exchange_strong(last, now)) log::warn(text, std::forward<Args>(args)...);
-  }
-  [[nodiscard]] std::uint64_t count() const { return count_.load(std::memory_order_relaxed); }
-
- private:
-  std::atomic<std::uint64_t> count_{0}, logged_ns_{0};
-};
-Reason wrong_user, flood, sets_identity, no_descriptor;
+Refusals wrong_user, flood, sets_identity, no_descriptor;
 
 std::array<std::atomic<bool>, kMostDescriptors>
     unfinished;  // by descriptor: whether its handshake is incomplete
@@ -201,11 +184,6 @@ int accept_admitted(int listener, sockaddr* address, socklen_t* size, int flags)
   return -1;
 }
 
-std::string describe_peer(int fd) {
-  const auto peer = admitted_peer(fd);
-  return peer ? fmt::format("user {} (pid {})", peer->uid, peer->pid) : "an unknown user";
-}
-
 /// How many more bytes a connection with `own` unprocessed bytes may send.
 std::int64_t room(std::uint32_t own) {
   const std::int64_t left_of_all = kMostAheadInAll - ahead_in_all.load(std::memory_order_relaxed);
@@ -254,6 +232,11 @@ void set_admitted(AllowedUsers allowed) {
   admitted().set(std::move(allowed));
 }
 
+std::string describe_peer(int socket) {
+  const auto peer = admitted_peer(socket);
+  return peer ? fmt::format("user {} (pid {})", peer->uid, peer->pid) : "an unknown user";
+}
+
 Result<Peer> admitted_peer(int socket) {
   return check_peer(socket, admitted().get());
 }
@@ -280,7 +263,7 @@ void release_closed(std::int64_t bytes) {
   ahead_in_all.fetch_sub(bytes, std::memory_order_relaxed);
 }
 
-Refusals refusals() {
+RefusalCounts refusals() {
   return {.users = wrong_user.count(),
           .floods = flood.count(),
           .names = sets_identity.count(),

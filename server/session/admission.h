@@ -19,6 +19,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "clientlib/base/peer.h"
 #include "clientlib/wire/protocol.h"
@@ -34,6 +35,8 @@ inline constexpr std::uint32_t kMostAheadInAll = 16 * kMostAhead;
 void set_admitted(AllowedUsers allowed);
 /// The process at the other end of an accepted connection. kPermissionDenied: it is not admitted.
 Result<Peer> admitted_peer(int socket);
+/// The same for the log: "user 1000 (pid 17)".
+std::string describe_peer(int socket);
 
 /// Subtracts a received message of `bytes`, with ZMTP's framing, from the unprocessed bytes of connection
 /// `fd`. If the sender has disconnected, a new connection may have the number `fd`, and can then send that
@@ -46,12 +49,12 @@ void count_taken(int fd, std::size_t bytes);
 std::int64_t closed_ahead();
 void release_closed(std::int64_t bytes);
 
-struct Refusals {
+struct RefusalCounts {
   std::uint64_t users = 0;        ///< connections of users that are not admitted
   std::uint64_t floods = 0;       ///< connections that were closed because of kMostAhead
   std::uint64_t names = 0;        ///< connections of peers that set an identity: see handshake.h
   std::uint64_t descriptors = 0;  ///< connections for which only the reserve was left
 };
-Refusals refusals();
+RefusalCounts refusals();
 
 }  // namespace headrace::server::session

@@ -18,6 +18,7 @@
 #include "clientlib/wire/object_reader.h"
 #include "server/log/barrier.h"
 #include "server/log/log.h"
+#include "server/session/admission.h"
 #include "server/session/local_socket.h"
 
 namespace headrace::server::session {
@@ -112,7 +113,7 @@ void Bridge::serve(int socket) {
       greeted = fail(memory.error());
   }
   if (!greeted) {
-    log::warn("bridge: refused: {}", greeted.error().message);
+    refused_.refuse("bridge: {} refused: {}", describe_peer(socket), greeted.error().message);
     (void)send_object(socket, {{"error", greeted.error().to_string()}});
     return;
   }

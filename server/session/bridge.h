@@ -38,6 +38,7 @@
 #include "headrace/error.h"
 #include "server/exec/engine.h"
 #include "server/session/bridge_orders.h"
+#include "server/session/refusals.h"
 
 namespace headrace::server::session {
 
@@ -87,6 +88,7 @@ class Bridge {
   std::mt19937 random_{std::random_device{}()};        ///< a node must not know which row is checked
   std::shared_ptr<const exec::ProcessMemory> memory_;  ///< of the connected bridge
   exec::RowScratch scratch_;
+  Refusals refused_;
   std::thread thread_;
 };
 

@@ -264,7 +264,7 @@ std::vector<MetricFamily> Collector::Collect() const {
                     "too many unprocessed bytes (flood), a ZeroMQ identity or an invalid handshake "
                     "(identity), or no descriptors left for this user (descriptors).",
                     MetricType::Counter);
-  const Refusals counts = refusals();
+  const RefusalCounts counts = refusals();
   add(refused, {{"reason", "user"}}, static_cast<double>(counts.users));
   add(refused, {{"reason", "flood"}}, static_cast<double>(counts.floods));
   add(refused, {{"reason", "identity"}}, static_cast<double>(counts.names));

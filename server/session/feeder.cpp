@@ -14,6 +14,7 @@
 #include "clientlib/ring/fd_passing.h"
 #include "clientlib/wire/object_reader.h"
 #include "server/log/log.h"
+#include "server/session/admission.h"
 #include "server/session/local_socket.h"
 
 namespace headrace::server::session {
@@ -129,7 +130,8 @@ ring::UniqueFd Feeder::accept_feeder() {
       log::info("pid {} feeds stream `{}`", pid_, engine_.stream(stream_).info().name);
       return socket;
     }
-    log::warn("feed `{}`: refused: {}", feed_->options().name, greeted.error().message);
+    refused_.refuse("feed `{}`: {} refused: {}", feed_->options().name, describe_peer(socket.get()),
+                    greeted.error().message);
     send_json(socket.get(), {{"error", greeted.error().to_string()}});
   }
 }

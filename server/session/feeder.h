@@ -26,6 +26,7 @@
 #include "clientlib/ring/unique_fd.h"
 #include "headrace/error.h"
 #include "server/exec/engine.h"
+#include "server/session/refusals.h"
 #include "server/source/formats/feed.h"
 
 namespace headrace::server::session {
@@ -67,6 +68,7 @@ class Feeder {
   ring::UniqueFd listener_, stop_;
   std::int64_t pid_ = 0;
   bool done_ = false;
+  Refusals refused_;
   enum class State : std::uint8_t { kFeeds, kDone, kEndedEarly };
   std::atomic<State> state_{State::kFeeds};
   std::thread thread_;

@@ -181,7 +181,8 @@ void Sessions::refuse(const PendingClient& client, const Error& why) {
 
 void Sessions::handle_hello(PendingClient& client, std::uint64_t now_ns) try {
   if (auto done = attach(client, now_ns); !done) {
-    log::warn("attach refused: {}", done.error().message);
+    refused_[done.error().code].refuse("attach of {} refused: {}", describe_peer(client.socket.get()),
+                                       done.error().message);
     refuse(client, done.error());
   }
 } catch (const std::bad_alloc&) {  // other clients are unaffected

@@ -20,6 +20,7 @@
 #include "headrace/error.h"
 #include "server/exec/engine.h"
 #include "server/log/log.h"
+#include "server/session/refusals.h"
 
 namespace headrace::server::session {
 
@@ -87,6 +88,7 @@ class Sessions {
   std::list<Token> tokens_;  ///< oldest first
   std::list<Session> sessions_;
   std::list<PendingClient> pending_;  ///< oldest first
+  std::map<ErrorCode, Refusals> refused_;
 };
 
 }  // namespace headrace::server::session

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import re
 import resource
 import socket
 import subprocess
@@ -105,6 +107,19 @@ def test_the_soft_limit_on_descriptors_is_raised_to_the_hard_one(
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     raised = resource.prlimit(server.popen.pid, resource.RLIMIT_NOFILE)
     assert raised == (min(hard, 1 << 20), hard)
+
+
+def test_refused_packets_cannot_fill_the_log(start_server: ServerFactory, quiet_config: dict[str, Any]) -> None:
+    server = start_server(quiet_config)
+    for _ in range(1000):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as peer:
+            peer.connect(f"{server.address}/attach.sock")
+            peer.send(b"x")
+    with headrace.Loader(server.address, stream="train", timeout=5) as loader:
+        next(iter(loader))
+    refused = [line for line in server.output().splitlines() if " warning attach " in line]
+    assert 1 <= len(refused) <= 5, refused  # one in 5 s
+    assert re.search(rf"attach of user {os.getuid()} \(pid \d+\) refused: not an attach packet", refused[0]), refused
 
 
 def test_silent_connections_to_the_attach_socket_keep_nobody_out(
