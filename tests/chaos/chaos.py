@@ -165,7 +165,8 @@ class Run:
         def expected(stream: str, epoch: int) -> list[str]:
             return hashes(maker(stream).rows(epoch, 0, maker(stream).info.samples))
 
-        for job in jobs:
+        for number, job in enumerate(jobs, 1):
+            print(f"chaos: comparing {job.plan.name} with an undisturbed run ({number} of {len(jobs)}; minutes after a long run)", flush=True)
             generations: list[Generation] = []
             for generation in job.generations:
                 journals = [read(rank.journal) for rank in generation.ranks]
