@@ -61,12 +61,13 @@ def output_of(output: str | None, device: Any, zero_copy: bool = False) -> str:
     chosen = output or default_output(device, zero_copy)
     if chosen not in OUTPUTS:
         raise InvalidArgument(f"output={output!r}: use {', '.join(map(repr, OUTPUTS))}")
+    on_gpu = name is not None and name != "host"
     package = {"torch": "torch", "jax": "jax", "cupy": "cupy"}.get(chosen)
     if package and importlib.util.find_spec(package) is None:
         chose = f"output={chosen!r}" if output else f"device={device!r} without output="
-        other = "output='numpy'" if output else "output='jax' or output='cupy'"
+        others = [each for each in ("torch", "jax", "cupy") if each != chosen] if on_gpu else ["numpy"]
+        other = " or ".join(f"output={each!r}" for each in others)
         raise InvalidArgument(f"{chose} needs {package}, which is not installed; pip install {package}, or set {other}")
-    on_gpu = name is not None and name != "host"
     if chosen == "numpy" and on_gpu:
         raise InvalidArgument(f"output='numpy' with device={device!r}: numpy has no device memory; use 'torch', 'jax', 'cupy' or 'dlpack'")
     if chosen == "cupy" and not on_gpu:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib.util
 import pickle
 import threading
 import time
@@ -334,3 +335,22 @@ def test_loaders_can_be_closed_or_dropped_while_they_prefetch(start_server: Any,
         assert not thread.is_alive()
     gc.collect()
     wait_until(lambda: not headrace.stats(address)["streams"]["train"]["clients"], "all clients to detach")
+
+
+@pytest.mark.parametrize(
+    ("output", "device", "others"),
+    [
+        (None, "cpu", "or set output='numpy'"),
+        (None, "host", "or set output='numpy'"),
+        ("torch", None, "or set output='numpy'"),
+        (None, "cuda:0", "or set output='jax' or output='cupy'"),
+        ("jax", "cuda:0", "or set output='torch' or output='cupy'"),
+    ],
+)
+def test_a_package_that_is_missing_is_named_with_outputs_that_the_device_has(
+    monkeypatch: pytest.MonkeyPatch, output: str | None, device: str | None, others: str
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(InvalidArgument, match="is not installed") as refused:
+        _device.output_of(output, device)
+    assert str(refused.value).endswith(others)
