@@ -12,8 +12,9 @@
 
 namespace headrace::server::session {
 
-/// One reason for refusing peers. Counts each refusal, and logs at most one in kLogIntervalNs; the next line
-/// says how many were not logged.
+/// One reason for refusing peers. Counts each refusal, and logs at most one in kLogIntervalNs, after a line
+/// with the number of those that were not logged. Formats only in log::warn(), which never throws: libzmq's
+/// thread calls this, too.
 ///
 /// Thread safety: any thread.
 class Refusals {
@@ -28,8 +29,8 @@ class Refusals {
       return;
     }
     const std::uint64_t more = unlogged_.exchange(0, std::memory_order_relaxed);
-    log::warn("{}{}", fmt::format(text, std::forward<Args>(args)...),
-              more == 0 ? "" : fmt::format(" ({} more like it since the last such line)", more));
+    if (more != 0) log::warn("{} refusals like the next one were not logged", more);
+    log::warn(text, std::forward<Args>(args)...);
   }
   [[nodiscard]] std::uint64_t count() const { return count_.load(std::memory_order_relaxed); }
 

@@ -271,7 +271,8 @@ Result<void> Sessions::admit(SessionIt session, const wire::AttachReply& reply, 
   const int fds[] = {attachment.data_fd, attachment.control_fd, attachment.lease_fd.get(),
                      session->doorbell.get()};
   const std::string answer = "ok " + wire::to_json(reply).dump();
-  // Once the client is told, nothing may fail: its session would end without a word.
+  // Made before the answer is sent. If an allocation failed after that, the session would end, and the
+  // client would not be told.
   const std::string begins_at = to_string(reply.cursor);
   if (auto told = ring::send_packet(session->socket.get(), answer, fds); !told) {
     end(session, "it disconnected before it was attached", now_ns);
