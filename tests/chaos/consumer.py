@@ -19,8 +19,8 @@ import headrace
 import numpy as np
 from headrace._headrace import Xxh3
 
-# What a trainer survives while its server is killed, stopped, full or out of memory. Any other error ends the consumer, and fails the run:
-# also TIMEOUT, because a minute without a batch is too long.
+# Errors that a trainer may meet while the server is killed, stopped, full or out of memory. It continues after them. Any other error ends
+# the consumer and fails the run. TIMEOUT is not in this list: it means that no batch came for a minute.
 SURVIVED = {
     "CLIENT_NAME_TAKEN", "DRAINING", "GROUP_MISMATCH", "LEASE_FENCED", "NOT_ENOUGH_MEMORY", "RANK_TAKEN", "RING_FULL", "SERVER_LOST",
     "SERVER_UNREACHABLE", "TOKEN_INVALID",

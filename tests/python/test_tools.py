@@ -209,6 +209,7 @@ def test_names_of_files_cannot_forge_lines_or_colors(config: dict[str, Any], tmp
     path = written(tmp_path, config)
     for done in (run("doctor", path), run("check", "--all", path)):
         assert "\x1b" not in done.stdout + done.stderr and "x\\x1B[31mred\\x0Aok    forged.jpg" in done.stdout + done.stderr
+        assert not re.search(r"^ok    forged", done.stdout + done.stderr, re.MULTILINE)
 
 
 def test_doctor_needs_no_configuration(tmp_path: Path) -> None:
