@@ -65,6 +65,16 @@ TEST(PixelOps, ShiftTheHueOfEveryColorOnTheDeviceAsTheScalarTwin) {
   }
 }
 
+TEST(PixelOps, GiveTheGrayOfEveryColorOnTheDeviceAsTheScalarTwin) {
+  const Bytes in = all_triples();
+  for (std::size_t i = 0; i < kColors; ++i) {
+    const auto* const rgb = &in[3 * i];
+    const float gray = gpu::gray_of({gpu::lift(rgb[0]), gpu::lift(rgb[1]), gpu::lift(rgb[2])});
+    ASSERT_EQ(gpu::byte_of(gray), pixels::gray_of(rgb[0], rgb[1], rgb[2])) << i;
+    ASSERT_EQ(gray, gpu::lift(gpu::byte_of(gray))) << i;
+  }
+}
+
 TEST(PixelOps, ShiftHueByAnythingAsTheScalarTwin) {
   std::mt19937 random(7);
   constexpr std::size_t kWidth = 1000;

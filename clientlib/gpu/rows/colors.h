@@ -31,11 +31,11 @@ HEADRACE_HD inline std::int32_t steps_before(const PixelSteps& steps, std::int32
   return -1;
 }
 
-/// pixels::gray_of(). Every product and sum is a multiple of 2^-24 below 1, so none is rounded.
+/// pixels::gray_of(), as red plus a weighted sum of the differences to red, because the weights' sum is 1.
+/// Every product and sum is a multiple of 2^-24 between -1 and 1, so none is rounded.
 HEADRACE_HD inline float gray_of(const LiftedRgb& p) {
-  constexpr float kR = 19595.0F / 65536, kG = 38470.0F / 65536, kB = 7471.0F / 65536;
-  const float gray = multiply_add(fraction_of(p.r), kR, kByteStep / 2);
-  return lift_down(multiply_add(fraction_of(p.b), kB, multiply_add(fraction_of(p.g), kG, gray)));
+  constexpr float kG = 38470.0F / 65536, kB = 7471.0F / 65536;
+  return add_down(p.r, multiply_add(p.b - p.r, kB, multiply_add(p.g - p.r, kG, kByteStep / 2)));
 }
 
 /// pixels::blend() of 0 and a channel. The fused multiply-add gives factor * byte / 256, rounded once.

@@ -54,12 +54,12 @@ HEADRACE_HD inline float multiply_add(float a, float b, float c) {
 #endif
 }
 
-/// x + kLift, rounded down. REQUIRES: 0 <= x < 1.
-HEADRACE_HD inline float lift_down(float x) {
+/// lifted + x, rounded down to a lifted byte. REQUIRES: 0 <= fraction_of(lifted) + x < 1.
+HEADRACE_HD inline float add_down(float lifted, float x) {
 #ifdef __CUDA_ARCH__
-  return __fadd_rd(x, kLift);
+  return __fadd_rd(lifted, x);
 #else
-  return lift(static_cast<std::uint8_t>(x * 256.0F));
+  return static_cast<float>(std::floor((double{lifted} + x) * 256) / 256);
 #endif
 }
 
@@ -94,7 +94,7 @@ HEADRACE_HD inline float clamped(float x) {
 
 /// Clamps x and truncates it to a lifted byte.
 HEADRACE_HD inline float lift_clamped(float x) {
-  return lift_down(clamped(x));
+  return add_down(kLift, clamped(x));
 }
 
 }  // namespace headrace::gpu
