@@ -64,30 +64,31 @@ Result<std::unique_ptr<CacheFolder>> CacheFolder::open(const std::filesystem::pa
 }
 
 Result<void> CacheFolder::prepare() {
-  const auto refuse = [this](const char* what, int error) {
-    return fail(
-        ErrorCode::kEnvironment,
-        fmt::format("disk cache {}: {}: {}; give a folder on a local disk that this user may write to",
-                    path_.string(), what, std::strerror(error)));
+  const auto failed = [](ErrorCode code, const std::string& what, const std::string& remedy) {
+    return fail(code, fmt::format("disk cache {}; {}", what, remedy));
   };
-  const auto distrusted = [this](const Error& error) {
-    return fail(
-        error.code,
-        fmt::format(
-            "disk cache {}; give it to user {} alone (chown {}, chmod go-w), or set io.disk_cache.path to a "
-            "new folder",
-            error.message, ::geteuid(), ::geteuid()));
+  constexpr const char* kElsewhere = "give a folder on a local disk that this user may write to";
+  const auto refuse = [&](const char* what, int error) {
+    return failed(ErrorCode::kEnvironment,
+                  fmt::format("{}: {}: {}", path_.string(), what, std::strerror(error)), kElsewhere);
+  };
+  const auto not_opened = [&](const Error& error) {
+    if (error.code != ErrorCode::kPermissionDenied) return failed(error.code, error.message, kElsewhere);
+    return failed(error.code, error.message,
+                  fmt::format("give it to user {} alone (chown {}, chmod go-w), or set io.disk_cache.path to "
+                              "a new folder",
+                              ::geteuid(), ::geteuid()));
   };
   std::error_code error;
   std::filesystem::create_directories((path_ / "").parent_path().parent_path(), error);
   if (::mkdir(path_.c_str(), 0700) != 0 && errno != EEXIST) return refuse("cannot be made", errno);
   auto folder = open_trusted_directory(path_.string());
-  if (!folder) return distrusted(folder.error());
+  if (!folder) return not_opened(folder.error());
   folder_ = std::move(*folder);
   for (const auto& [name, file] : {std::pair{"users", &users_}, {"count", &count_}}) {
     auto opened = open_trusted_file(folder_.get(), name, O_RDWR | O_CREAT);
     if (!opened)
-      return distrusted({opened.error().code, fmt::format("{}/{}", path_.string(), opened.error().message)});
+      return not_opened({opened.error().code, fmt::format("{}/{}", path_.string(), opened.error().message)});
     *file = std::move(*opened);
   }
   if (::flock(users_.get(), LOCK_EX | LOCK_NB) == 0) {

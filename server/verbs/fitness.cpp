@@ -39,10 +39,12 @@ std::uint64_t bytes_in_use(const nlohmann::json& stats) {
 /// "5 of 40 samples are bad:" and a line for each of the first ones.
 std::string list_of(const TriedSamples& tried, std::uint64_t all) {
   const bool only = tried.bad == tried.tried;
-  std::string list = fmt::format("{} of {}{} {} bad", only ? "all" : std::to_string(tried.bad),
-                                 count_of(tried.tried, "sample"),
-                                 tried.tried == all ? "" : " that were tried (`check --all` tries all)",
-                                 tried.bad == 1 && !only ? "is" : "are");
+  std::string list = all == 1
+                         ? "its only sample is bad"
+                         : fmt::format("{} of {}{} {} bad", only ? "all" : std::to_string(tried.bad),
+                                       count_of(tried.tried, "sample"),
+                                       tried.tried == all ? "" : " that were tried (`check --all` tries all)",
+                                       tried.bad == 1 && !only ? "is" : "are");
   list += tried.first.size() < tried.distinct ? fmt::format("; the first {}:", tried.first.size()) : ":";
   for (const std::string& what : tried.first) list += "\n    " + what;
   return list;
@@ -169,10 +171,11 @@ Finding judge_samples(const exec::StreamSetup& setup, const config::Config& conf
   if (setup.info.live) return good(what, "is fed by another process");
   const auto tried = try_samples(setup.info.name, *setup.maker, all, config.server.threads);
   if (!tried) return broken(what, tried.error());
+  if (tried->bad == 0 && tried->tried == 1) return good(what, "its only sample is sound");
+  if (tried->bad == 0 && all)
+    return good(what, fmt::format("all of the first epoch's {} samples are sound", tried->tried));
   if (tried->bad == 0)
-    return good(what,
-                all ? fmt::format("all of the first epoch's {} are sound", count_of(tried->tried, "sample"))
-                    : fmt::format("{}; {} were tried", count_of(setup.info.samples, "sample"), tried->tried));
+    return good(what, fmt::format("{}; {} were tried", count_of(setup.info.samples, "sample"), tried->tried));
   const std::uint64_t size = setup.maker->size();
   const double allowed = setup.maker->allowed_bad();
   const std::string list = list_of(*tried, size);

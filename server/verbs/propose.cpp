@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "clientlib/base/human.h"
 #include "server/assembly/assemble.h"
 #include "server/config/config.h"
 #include "server/log/log.h"
@@ -94,7 +95,7 @@ int propose(const std::string& path) {
   const std::string shown = remote::shown(path);
   fmt::print(stderr, "{}: {}\n", shown, proposal->found);
   for (const exec::StreamSetup& setup : assembly->streams)
-    fmt::print(stderr, "  {}: {} samples, {}\n", setup.info.name, setup.info.samples,
+    fmt::print(stderr, "  {}: {}, {}\n", setup.info.name, count_of(setup.info.samples, "sample"),
                count_of_classes(setup.info.classes.size()));
   for (const exec::StreamSetup& setup : assembly->streams)
     if (const auto train = std::find_if(assembly->streams.begin(), assembly->streams.end(),

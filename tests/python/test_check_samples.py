@@ -58,6 +58,10 @@ def test_bad_images_are_named_of_a_few_samples_or_of_all(tmp_path: Path) -> None
         path.unlink()
     sound = check(config, "--all")
     assert "  all of the first epoch's 87 samples are sound\n" in sound.stdout
+    for path in names[13:99]:
+        path.unlink(missing_ok=True)
+    names[99].parent.rmdir()
+    assert "  its only sample is sound\n" in check(config, "--all").stdout
 
 
 def test_more_bad_samples_than_the_stream_allows_are_an_error(tmp_path: Path) -> None:

@@ -149,11 +149,14 @@ def test_check_says_what_is_wrong_with_io(image_folder: Path, tmp_path: Path) ->
     run = subprocess.run([headrace_binary(), "check", str(file)], capture_output=True, text=True, check=False)
     assert run.returncode == 2
     assert "sources.images.io.threads: 0" in run.stdout + run.stderr
-    blocked = config(image_folder, {"disk_cache": {"path": "/dev/null/cache", "size": "1GB"}})
-    file.write_text(yaml.safe_dump(blocked))
-    run = subprocess.run([headrace_binary(), "check", str(file)], capture_output=True, text=True, check=False)
-    assert run.returncode == 3
-    assert "disk cache /dev/null/cache: cannot be made" in run.stdout + run.stderr
+    odd = tmp_path / "odd"
+    (odd / "users").mkdir(parents=True)  # where the cache has a file
+    for path, words in (("/dev/null/cache", "/dev/null/cache: cannot be made"), (odd, f"{odd}/users: Is a directory")):
+        file.write_text(yaml.safe_dump(config(image_folder, {"disk_cache": {"path": str(path), "size": "1GB"}})))
+        run = subprocess.run([headrace_binary(), "check", str(file)], capture_output=True, text=True, check=False)
+        assert run.returncode == 3
+        told = run.stdout + run.stderr
+        assert f"disk cache {words}" in told and "give a folder on a local disk that this user may write to" in told
 
 
 def test_a_source_made_of_one_with_io_is_read_ahead_as_that_says(start_server: Any, image_folder: Path) -> None:
