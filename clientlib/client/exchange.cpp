@@ -120,6 +120,8 @@ struct SocketFile {
 constexpr std::string_view kStartIt =
     "start it with `headrace serve CONFIG`, or name the running server's directory "
     "(HEADRACE_ADDRESS)";
+constexpr std::string_view kRaiseIt =
+    "its log says why; if it has no descriptors left, raise its limit of open files (ulimit -n)";
 constexpr std::string_view kWakeIt = "if it is stopped (state T in `ps`), continue it; else restart it";
 
 tl::unexpected<Error> unreachable(const std::string& step, std::string_view advice,
@@ -170,18 +172,20 @@ class ConnectionWatch {
     while (receive(events_, event) && receive(events_, endpoint)) {
       std::uint16_t kind = 0;
       std::memcpy(&kind, event.data(), sizeof kind);
+      if (kind == ZMQ_EVENT_DISCONNECTED) was_closed_ = true;
       if (kind != ZMQ_EVENT_CONNECTED || std::exchange(was_connected_, true)) broken = true;
     }
     return broken;
   }
   [[nodiscard]] bool was_connected() const { return was_connected_; }
+  [[nodiscard]] bool was_closed() const { return was_closed_; }  ///< by the other side
 
  private:
   static constexpr const char* kEndpoint = "inproc://connection";
 
   zmq::socket_t& watched_;
   zmq::socket_t events_;
-  bool was_connected_ = false;
+  bool was_connected_ = false, was_closed_ = false;
 };
 
 /// Checks the sender of each reply: libzmq may have reconnected since the socket was checked.
@@ -226,6 +230,10 @@ Result<Answer> converse(zmq::socket_t& socket, ConnectionWatch& connection, cons
       const SocketProblem problem = check_socket(path, server);
       if (problem.code == ErrorCode::kPermissionDenied) return fail(problem.code, problem.what);
       if (!problem.none()) return unreachable(problem.what, kStartIt, deadline);
+      if (connection.was_closed())
+        return unreachable(
+            fmt::format("the server at {} closed the connection before it answered '{}'", path, request.op),
+            kRaiseIt, deadline);
       return unreachable(fmt::format("a server listens on {}, but did not answer '{}'", path, request.op),
                          kWakeIt, deadline);
     }

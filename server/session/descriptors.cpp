@@ -1,12 +1,26 @@
 #include "server/session/descriptors.h"
 
+#include <fmt/format.h>
+#include <sys/eventfd.h>
 #include <sys/resource.h>
 
 #include <algorithm>
 
+#include "clientlib/ring/unique_fd.h"
 #include "server/log/log.h"
 
 namespace headrace::server::session {
+namespace {
+
+/// Of an attached client: its session's socket, its pidfd and its doorbell.
+constexpr int kDescriptorsPerClient = 3;
+
+/// The number that the next descriptor would get; -1: there is none.
+int next_descriptor() {
+  return ring::UniqueFd(::eventfd(0, EFD_CLOEXEC)).get();
+}
+
+}  // namespace
 
 void raise_descriptor_limit() {
   rlimit now{};
@@ -25,6 +39,26 @@ int descriptor_limit() {
 
 int reserved_descriptors() {
   return std::clamp(descriptor_limit() / 4, 16, 256);
+}
+
+Result<void> check_descriptors() {
+  const int next = next_descriptor();
+  if (next >= 0 && !in_reserve(next)) return {};
+  return fail(
+      ErrorCode::kEnvironment,
+      fmt::format("no descriptor is left for clients: {} files may be open, of which {} are reserved; "
+                  "raise the limit (ulimit -n), or configure fewer streams",
+                  descriptor_limit(), reserved_descriptors()));
+}
+
+std::string short_of_descriptors(int clients) {
+  const int room = (descriptor_limit() - reserved_descriptors() - next_descriptor()) / kDescriptorsPerClient;
+  if (room >= clients) return {};
+  return fmt::format(
+      "the streams' ring.max_clients add up to {}, but the limit of {} open files leaves room for about {}; "
+      "the "
+      "server refuses more: raise the limit (ulimit -n)",
+      clients, descriptor_limit(), std::max(room, 0));
 }
 
 bool in_reserve(int fd) {

@@ -9,6 +9,9 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
+
+#include "headrace/error.h"
 
 namespace headrace::server::session {
 
@@ -26,6 +29,12 @@ int descriptor_limit();
 
 /// A quarter of RLIMIT_NOFILE, 16 to 256: a worker needs one at a time, a starting session needs five.
 int reserved_descriptors();
+
+/// Refuses to start if the sources and rings leave only the reserve, from which no client is accepted.
+Result<void> check_descriptors();
+
+/// A warning if `clients` clients would need more descriptors than are left; else empty.
+std::string short_of_descriptors(int clients);
 
 /// Whether `fd`, the latest descriptor, came from the reserve.
 bool in_reserve(int fd);

@@ -157,19 +157,40 @@ Directory::~Directory() {
   if (lock_) remove_sockets();
 }
 
-Result<void> Directory::set_socket_mode(const char* name) const {
+Result<void> Directory::set_socket_mode(const char* name) {
   const mode_t mode = reach_ == Reach::kEverybody ? 0666 : 0600;
-  if (::fchmodat(folder_.get(), name, mode, 0) == 0) return {};
+  struct stat file {};
+  if (::fchmodat(folder_.get(), name, mode, 0) == 0 && ::fstatat(folder_.get(), name, &file, 0) == 0) {
+    sockets_.push_back({name, {file.st_dev, file.st_ino}});
+    return {};
+  }
   return fail(ErrorCode::kEnvironment,
               fmt::format("socket {}: its mode cannot be set to {:04o}: {}; set server.directory to a folder "
                           "on a local file system",
                           socket(name).string(), mode, std::strerror(errno)));
 }
 
+std::string Directory::loss() const {
+  const auto why = [](int folder, const std::filesystem::path& path, const FileId& own) -> std::string {
+    struct stat found {};
+    if (::fstatat(folder, path.c_str(), &found, AT_SYMLINK_NOFOLLOW) == 0)
+      return own == FileId{found.st_dev, found.st_ino} ? "" : " was replaced";
+    return errno == ENOENT || errno == ENOTDIR ? " was deleted" : fmt::format(": {}", std::strerror(errno));
+  };
+  struct stat own {};
+  if (::fstat(folder_.get(), &own) != 0) return {};
+  if (const auto lost = why(AT_FDCWD, path_, {own.st_dev, own.st_ino}); !lost.empty())
+    return path_.string() + lost;
+  for (const auto& [name, id] : sockets_)
+    if (const auto lost = why(folder_.get(), name, id); !lost.empty())
+      return socket(name.c_str()).string() + lost;
+  return {};
+}
+
 void Directory::remove_sockets() const {
-  std::error_code ignored;
-  std::filesystem::remove(socket(wire::kControlSocket), ignored);
-  std::filesystem::remove(socket(wire::kAttachSocket), ignored);
+  // By the descriptor: another server's directory may have the path by now.
+  for (const char* name : {wire::kControlSocket, wire::kAttachSocket})
+    (void)::unlinkat(folder_.get(), name, 0);
 }
 
 }  // namespace headrace::server::session

@@ -3,9 +3,13 @@
 // Only the server's user and root may write to it.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "clientlib/ring/unique_fd.h"
 #include "headrace/error.h"
@@ -37,17 +41,27 @@ class Directory {
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
   [[nodiscard]] std::filesystem::path socket(const char* name) const { return path_ / name; }
   /// Sets the mode of a socket that was bound here, so that clients can connect.
-  Result<void> set_socket_mode(const char* name) const;
+  Result<void> set_socket_mode(const char* name);
+  /// Why clients cannot reach the sockets of set_socket_mode(): a file was deleted or replaced, as by a
+  /// cleaner of /tmp. Empty: they can. Any thread may call it, but not beside set_socket_mode().
+  [[nodiscard]] std::string loss() const;
 
  private:
   Directory(std::filesystem::path path, ring::UniqueFd folder, ring::UniqueFd lock, Reach reach)
       : path_(std::move(path)), folder_(std::move(folder)), lock_(std::move(lock)), reach_(reach) {}
   void remove_sockets() const;
 
+  struct FileId {
+    dev_t device;
+    ino_t inode;
+    bool operator==(const FileId&) const = default;
+  };
+
   std::filesystem::path path_;
   ring::UniqueFd folder_;  ///< O_PATH
   ring::UniqueFd lock_;
   Reach reach_;
+  std::vector<std::pair<std::string, FileId>> sockets_;  ///< those of set_socket_mode()
 };
 
 }  // namespace headrace::server::session

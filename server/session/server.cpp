@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/signalfd.h>
 
 #include <algorithm>
@@ -14,6 +13,7 @@
 #include <optional>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <zmq.hpp>
 
 #include "clientlib/base/human.h"
@@ -61,17 +61,6 @@ Error refused_by_system(const std::string& what, int number) {
         ": no further thread can be created; raise the limit of threads (ulimit -u, the cgroup's pids.max), "
         "or lower server.threads and the sources' io.threads";
   return {ErrorCode::kEnvironment, fmt::format("the server cannot start: {}{}", what, remedy)};
-}
-
-/// Refuses to start if the sources and rings leave only the reserve, from which no client is accepted.
-Result<void> check_descriptors() {
-  const ring::UniqueFd next(::eventfd(0, EFD_CLOEXEC));
-  if (next && !in_reserve(next.get())) return {};
-  return fail(
-      ErrorCode::kEnvironment,
-      fmt::format("no descriptor is left for clients: {} files may be open, of which {} are reserved; "
-                  "raise the limit (ulimit -n), or configure fewer streams",
-                  descriptor_limit(), reserved_descriptors()));
 }
 
 }  // namespace
@@ -134,8 +123,8 @@ Result<std::unique_ptr<Server>> Server::build(const config::Config& config,
     const auto size = assembly::ring_size(setup);
     if (!size) return tl::make_unexpected(size.error());
     // Log it first: touching all pages of a large ring takes a while.
-    log::info("stream `{}`: {} samples, batches of {}, ring: {}", setup.info.name, setup.info.samples,
-              setup.info.batch_size, to_string(*size));
+    log::info("stream `{}`: {}, batches of {}, ring: {}", setup.info.name,
+              count_of(setup.info.samples, "sample"), setup.info.batch_size, to_string(*size));
     auto stream = exec::Stream::create(std::move(setup));
     if (!stream) return tl::make_unexpected(stream.error());
     streams.push_back(std::move(*stream));
@@ -205,9 +194,13 @@ Result<std::unique_ptr<Server>> Server::build(const config::Config& config,
     const int number = errno;
     return fail(refused_by_system(std::strerror(number), number));
   }
+  server->listens_ = true;
   if (auto enough = check_descriptors(); !enough) return fail(enough.error());
   if (!lacking.empty()) log::warn("{}", lacking);
   server->engine_->start();
+  int clients = 0;
+  for (const auto& [name, stream] : config.streams) clients += static_cast<int>(stream.ring.max_clients);
+  if (const auto few = short_of_descriptors(clients); !few.empty()) log::warn("{}", few);
   return server;
 }
 
@@ -248,7 +241,8 @@ std::vector<metrics::HttpServer::Route> Server::routes() {
                                               (now - ticked) / 1'000'000'000)};
                     }});
   routes.push_back({"/readyz", [this](const HttpRequest&) {
-                      const std::string why = stop_ ? "draining" : collector_->not_ready();
+                      std::string why = stop_ ? "draining" : !listens_ ? "starting" : directory_.loss();
+                      if (why.empty()) why = collector_->not_ready();
                       if (why.empty()) return HttpReply{.body = "ready\n"};
                       return HttpReply{.status = 503, .body = "not ready: " + why + "\n"};
                     }});
@@ -349,11 +343,22 @@ void Server::tick(std::uint64_t now_ns) {
   }
   sessions_->tick(now_ns, nanoseconds(config_.evict_after));
   if (status_) status_->tick(now_ns);
+  if (!stop_) watch_directory();
   sandbox::log_refusals();
   metrics::end_slow();
   // Last: a loop that hangs or throws above is not alive.
   ticked_ns_ = now_ns;
   if (manager_ != nullptr) manager_->alive(now_ns);
+}
+
+void Server::watch_directory() {
+  const std::string before = std::exchange(lost_, directory_.loss());
+  if (lost_ == before) return;
+  if (lost_.empty()) return log::info("{}: clients can attach again", directory_.path().string());
+  log::warn(
+      "{}: attached clients continue, but no others can attach. Stop this server, then start it again. If a "
+      "cleaner of temporary files did this, set server.directory to a folder that it spares",
+      lost_);
 }
 
 template <class F>

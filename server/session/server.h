@@ -72,6 +72,8 @@ class Server {
   template <class F>
   void for_each_stream(const char* doing, F work);
   void tick(std::uint64_t now_ns);
+  /// Logs when clients can no longer reach the sockets, and when they can again.
+  void watch_directory();
   void serve_until(const std::function<bool()>& done, int signals, int parent_fd);
 
   config::ServerConfig config_;
@@ -90,6 +92,8 @@ class Server {
   std::atomic<bool> stop_{false};
   std::atomic<std::uint64_t> ticked_ns_{ring::monotonic_ns()};  ///< the last periodic check; first: the start
   bool parent_ended_ = false;
+  std::atomic<bool> listens_{false};   ///< all sockets are bound
+  std::string lost_;                   ///< Directory::loss() at the last periodic check
   ServiceManager* manager_ = nullptr;  ///< while run() runs
 };
 

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import time
+import urllib.error
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -202,6 +203,31 @@ def test_health_ready_and_metrics_answer(start_server: ServerFactory, basic_conf
     assert lint.returncode == 0, lint.stdout + lint.stderr
 
 
+@pytest.mark.parametrize("name", ["", "control.sock", "attach.sock"])
+def test_a_server_that_nobody_can_reach_says_so_and_serves_on(
+    start_server: ServerFactory, basic_config: dict[str, Any], tmp_path: Path, name: str
+) -> None:
+    server = start_server(basic_config)
+    lost, aside = Path(server.address, name), tmp_path / "aside"
+    with headrace.Loader(server.address, stream="train") as loader:
+        lost.rename(aside)
+        wait_until(lambda: f"{lost} was deleted: attached clients continue, but no others can attach" in server.output(), "a warning")
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            http_get(server.metrics_url + "/readyz")
+        assert refused.value.code == 503
+        assert refused.value.read().decode() == f"not ready: {lost} was deleted\n"
+        with pytest.raises(headrace.Error):
+            headrace.Loader(server.address, stream="train", timeout=0.5)
+        assert sum(1 for _ in loader) == len(loader)
+        lost.touch()
+        wait_until(lambda: f"{lost} was replaced" in server.output(), "a warning about the other file")
+        lost.unlink()
+        aside.rename(lost)
+        wait_until(lambda: "clients can attach again" in server.output(), "the server to notice")
+    assert http_get(server.metrics_url + "/readyz") == "ready\n"
+    assert headrace.streams(server.address)
+
+
 def test_health_without_a_server_names_the_directory(tmp_path: Path) -> None:
     answer = run("health", "--address", str(tmp_path / "nowhere"), "--timeout", "0.3")
     assert answer.returncode == 3
@@ -327,17 +353,21 @@ def test_check_names_what_is_wrong_in_a_config(
         assert f"{path.name}:" in answer.stderr, "file:line:column"
 
 
-def test_check_refuses_a_folder_of_which_nothing_can_be_decoded(basic_config: dict[str, Any], tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        (tmp_path / "garbage" / name).mkdir(parents=True)
-        for i in range(5):
-            (tmp_path / "garbage" / name / f"{i}.jpg").write_bytes(b"no image")
+@pytest.mark.parametrize(("images", "words"), [(10, "all of 10 samples are bad"), (1, "its only sample is bad")])
+def test_check_refuses_a_folder_of_which_nothing_can_be_decoded(
+    basic_config: dict[str, Any], tmp_path: Path, images: int, words: str
+) -> None:
+    for i in range(images):
+        image = tmp_path / "garbage" / "ab"[i % 2] / f"{i}.jpg"
+        image.parent.mkdir(parents=True, exist_ok=True)
+        image.write_bytes(b"no image")
+    basic_config["streams"]["train"]["last"] = "short"
     basic_config["sources"]["images"]["path"] = str(tmp_path / "garbage")
     path = tmp_path / "garbage.yaml"
     path.write_text(yaml.safe_dump(basic_config))
     answer = run("check", str(path))
     assert answer.returncode == 3
-    assert "DATASET_INVALID: stream `train`: all of 10 samples are bad:\n" in answer.stderr
+    assert f"DATASET_INVALID: stream `train`: {words}:\n" in answer.stderr
 
 
 def test_check_counts_samples_and_compares_the_ring_with_the_memory(basic_config: dict[str, Any], tmp_path: Path) -> None:

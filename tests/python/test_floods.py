@@ -19,7 +19,7 @@ import headrace
 import pytest
 from conftest import ServerFactory
 from hostile_images import black_png
-from running import Server, http_get, wait_until
+from running import Server, headrace_binary, http_get, wait_until
 from zmtp import Dealer
 
 
@@ -77,6 +77,33 @@ def test_a_server_without_descriptors_refuses_new_clients_and_serves_the_old(
     wait_until(lambda: open_descriptors(server) <= idle, "the server to close what its clients left")
     with headrace.Loader(server.address, stream="train") as loader:
         assert sum(1 for _ in loader) == len(loader)
+
+
+def test_a_client_of_a_server_without_descriptors_is_told_what_to_raise(start_server: ServerFactory, quiet_config: dict[str, Any]) -> None:
+    server = start_server(quiet_config)
+    assert headrace.streams(server.address)
+    used = {int(entry.name) for entry in Path(f"/proc/{server.popen.pid}/fd").iterdir()}
+    limit = min(set(range(1024)) - used) + 8  # of which 16 or more are reserved
+    resource.prlimit(server.popen.pid, resource.RLIMIT_NOFILE, (limit, limit))
+    with pytest.raises(headrace.errors.ServerUnreachable) as refused:
+        headrace.streams(server.address, timeout=1)
+    assert "closed the connection before it answered 'hello'" in str(refused.value)
+    assert "raise its limit of open files (ulimit -n)" in str(refused.value)
+    assert "restart" not in str(refused.value)
+
+
+@pytest.mark.parametrize(("limit", "warned"), [(96, True), (1024, False)])
+def test_a_server_with_few_descriptors_says_how_many_clients_can_attach(
+    start_server: ServerFactory, quiet_config: dict[str, Any], tmp_path: Path, limit: int, warned: bool
+) -> None:
+    limited = tmp_path / "limited"
+    limited.write_text(f'#!/bin/sh\nulimit -n {limit}\nexec {headrace_binary()} "$@"\n')
+    limited.chmod(0o755)
+    quiet_config["streams"]["train"]["ring"] = {"max_clients": 40}
+    server = start_server(quiet_config, binary=str(limited))
+    text = f"the streams' ring.max_clients add up to 40, but the limit of {limit} open files leaves room for about "
+    assert (text in server.output()) == warned, server.output()
+    assert headrace.streams(server.address)
 
 
 def test_a_connection_waits_while_no_descriptor_is_left(start_server: ServerFactory, quiet_config: dict[str, Any]) -> None:
