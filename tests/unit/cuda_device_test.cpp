@@ -59,7 +59,6 @@ TEST_F(CudaDeviceTest, CallsNothingWhenItsDeviceCannotBeMadeCurrent) {
   EXPECT_FALSE(device_->pin({&memory, 1}));
   EXPECT_FALSE(device_->allocate(1));
   EXPECT_FALSE(device_->room());
-  EXPECT_FALSE(device_->allocate_staging(1));
   EXPECT_FALSE(device_->copy(&memory, &memory, 1));
   EXPECT_FALSE(device_->record());
   EXPECT_FALSE(device_->record_on(kDefaultStream));
@@ -72,7 +71,6 @@ TEST_F(CudaDeviceTest, CallsNothingWhenItsDeviceCannotBeMadeCurrent) {
   EXPECT_THAT(refused.error().message, HasSubstr("device \"cuda:1\" cannot be made current"));
   device_->unpin({&memory, 1});
   device_->free(&memory);  // NOLINT(clang-analyzer-unix.Malloc): the device's, not malloc's
-  device_->free_staging(&memory);
   device_->synchronize();
   device_.reset();
   for (const auto& call : fake_cuda().calls) ADD_FAILURE() << call.name << " on device " << call.device;

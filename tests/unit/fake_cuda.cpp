@@ -184,14 +184,6 @@ cudaError_t cudaFree(void* memory) {
   std::free(memory);
   return note("cudaFree");
 }
-cudaError_t cudaMallocHost(void** memory, std::size_t bytes) {
-  *memory = std::malloc(bytes);
-  return note("cudaMallocHost");
-}
-cudaError_t cudaFreeHost(void* memory) {
-  std::free(memory);
-  return note("cudaFreeHost");
-}
 cudaError_t cudaMemGetInfo(std::size_t* room, std::size_t* all) {
   *room = *all = std::size_t{1} << 30;
   return note("cudaMemGetInfo");

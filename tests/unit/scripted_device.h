@@ -47,8 +47,6 @@ class ScriptedDevice final : public Device {
   Result<std::byte*> allocate(std::size_t bytes) override { return host_->allocate(bytes); }
   Result<std::size_t> room() override { return script_.room ? *script_.room : host_->room(); }
   void free(std::byte* memory) override { host_->free(memory); }
-  Result<std::byte*> allocate_staging(std::size_t bytes) override { return host_->allocate_staging(bytes); }
-  void free_staging(std::byte* memory) override { host_->free_staging(memory); }
   Result<void> copy(std::byte* destination, const std::byte* source, std::size_t bytes) override {
     if (script_.fail_copies) return fail(ErrorCode::kInternal, "the device is gone");
     script_.copies.emplace_back(source, bytes);

@@ -1,12 +1,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cstdio>
-#include <cstring>
 #include <list>
-#include <optional>
 #include <utility>
 
 #include "clientlib/base/contract.h"
@@ -55,26 +52,17 @@ struct CopyEngine::Impl {
     std::atomic<std::uint64_t> direct = 0, staged = 0, pinned_bytes = 0;
   };
 
-  /// There are two, used in turn: one is filled while the other is copied.
-  struct Staging {
-    std::byte* memory = nullptr;
-    std::size_t capacity = 0;
-    std::optional<Completion> in_use;
-  };
-
   std::shared_ptr<Device> device;
   EngineOptions options;
   Counters counters;
   std::list<PinnedMapping> mappings;  // one per ring, including those whose pinning failed
   bool refusal_reported = false;
-  std::array<Staging, 2> staging;
-  std::size_t next_staging = 0;
   CompletionThread completions;  // last: destroyed before the members that its entries use
 
   Impl(std::shared_ptr<Device> d, EngineOptions o)
       : device(std::move(d)), options(std::move(o)), completions(device) {}
 
-  /// The pinned mapping that holds the transfer's source; null: none does.
+  /// The registered mapping that holds the transfer's source; null: none does.
   const PinnedMapping* mapping_of(const Transfer& transfer) const {
     for (const PinnedMapping& mapping : mappings)
       if (mapping.holds(transfer.source, transfer.bytes)) return &mapping;
@@ -82,16 +70,20 @@ struct CopyEngine::Impl {
   }
 
   bool pinned(std::span<const Transfer> transfers) const {
-    return std::ranges::all_of(transfers, [&](const Transfer& t) { return mapping_of(t) != nullptr; });
+    return std::ranges::all_of(transfers, [&](const Transfer& t) {
+      const PinnedMapping* mapping = mapping_of(t);
+      return mapping != nullptr && mapping->pins(t.source, t.bytes);
+    });
   }
 
-  /// Joins transfers whose order and distance are the same in source and destination, as a slot's fields.
-  /// `sorted`: by_destination().
+  /// Joins transfers out of one mapping whose order and distance are the same in source and destination, as a
+  /// slot's fields. `sorted`: by_destination().
   std::vector<Transfer> joined(std::span<const Transfer> sorted) const {
     std::vector<Transfer> out;
     for (const Transfer& next : sorted) {
       if (next.bytes == 0) continue;
-      if (!out.empty() && mapping_of(next) == mapping_of(out.back())) {
+      const PinnedMapping* mapping = mapping_of(next);
+      if (!out.empty() && mapping != nullptr && mapping == mapping_of(out.back())) {
         Transfer& last = out.back();
         const auto ahead = next.destination - last.destination;
         if (next.source - last.source == ahead && static_cast<std::size_t>(ahead) <= last.bytes + kGap) {
@@ -104,12 +96,15 @@ struct CopyEngine::Impl {
     return out;
   }
 
+  /// No copy may cross the border of a registration.
   Result<void> queue(const Transfer& transfer) {
     const PinnedMapping* mapping = mapping_of(transfer);
     std::size_t done = 0;
     while (done < transfer.bytes) {
       const std::byte* source = transfer.source + done;
-      const std::size_t bytes = std::min(transfer.bytes - done, mapping->contiguous(source));
+      std::size_t bytes = transfer.bytes - done;
+      if (mapping != nullptr && mapping->pins(source, 1))
+        bytes = std::min(bytes, mapping->contiguous(source));
       if (auto queued = device->copy(transfer.destination + done, source, bytes); !queued) return queued;
       done += bytes;
     }
@@ -123,64 +118,17 @@ struct CopyEngine::Impl {
     return mark;
   }
 
-  Result<std::byte*> take_staging(std::size_t bytes) {
-    Staging& buffer = staging[next_staging];
-    if (buffer.in_use) (void)buffer.in_use->wait({});  // an error is reported to that copy's own caller
-    buffer.in_use.reset();
-    if (buffer.capacity < bytes) {
-      if (buffer.memory != nullptr) device->free_staging(buffer.memory);
-      buffer = {};
-      auto memory = device->allocate_staging(bytes);
-      if (!memory) return memory;
-      buffer.memory = *memory;
-      buffer.capacity = bytes;
-    }
-    return buffer.memory;
-  }
-
-  Result<Completion> direct(std::span<const Transfer> transfers, std::shared_ptr<const void> keep) {
+  Result<Completion> start(std::span<const Transfer> transfers, std::shared_ptr<const void> keep) {
     Result<void> queued;
     for (const Transfer& transfer : transfers)
       if (queued) queued = queue(transfer);
     auto mark = record();
     if (!mark) return fail(mark.error());
-    ++counters.direct;
+    ++(pinned(transfers) ? counters.direct : counters.staged);
     Completion completion = completions.add(*mark, std::move(keep));
     if (queued) return completion;
     (void)completion.wait({});  // copies that were queued before the failure still read the slot
     return fail(queued.error());
-  }
-
-  /// The sources may be freed on return: their bytes are in the staging buffer. Small gaps are kept there, so
-  /// that transfers which would be one copy out of the ring are one copy out of the buffer.
-  Result<Completion> staged(std::span<const Transfer> transfers, std::shared_ptr<const void> keep) {
-    std::vector<Transfer> sorted = by_destination(transfers);
-    std::vector<std::size_t> offsets;
-    std::size_t bytes = 0;
-    const std::byte* end = nullptr;
-    for (const Transfer& transfer : sorted) {
-      if (end != nullptr)
-        if (const auto gap = static_cast<std::size_t>(transfer.destination - end); gap <= kGap) bytes += gap;
-      offsets.push_back(bytes);
-      bytes += transfer.bytes;
-      end = transfer.destination + transfer.bytes;
-    }
-    auto memory = take_staging(std::max<std::size_t>(bytes, 1));
-    if (!memory) return fail(memory.error());
-    for (std::size_t i = 0; i < sorted.size(); ++i)
-      sorted[i].source =
-          static_cast<const std::byte*>(std::memcpy(*memory + offsets[i], sorted[i].source, sorted[i].bytes));
-    Result<void> queued;
-    for (const Transfer& transfer : joined(sorted))
-      if (queued) queued = device->copy(transfer.destination, transfer.source, transfer.bytes);
-    auto mark = record();
-    if (!mark) return fail(mark.error());
-    Completion completion = completions.add(*mark, std::move(keep));
-    // The buffer can be refilled when the copies that read it have finished.
-    staging[next_staging].in_use = completion;
-    next_staging = (next_staging + 1) % staging.size();
-    if (!queued) return fail(queued.error());
-    return completion;
   }
 
   void count_pinned() {
@@ -192,8 +140,6 @@ struct CopyEngine::Impl {
   void shut_down() {
     completions.drain();
     mappings.clear();
-    for (Staging& buffer : staging)
-      if (buffer.memory != nullptr) device->free_staging(buffer.memory);
   }
 };
 
@@ -234,8 +180,9 @@ void CopyEngine::register_mapping(std::span<std::byte> mapping, std::shared_ptr<
   impl.count_pinned();
   if (!pinned.refusal().empty() && !std::exchange(impl.refusal_reported, true))
     impl.options.warn(fmt::format(
-        "cannot pin {} of the ring's {} bytes for {}: {}; batches there are copied once more, through a "
-        "pinned buffer (counted in headrace_client_staged_copies_total). If the memlock limit is too low, "
+        "cannot pin {} of the ring's {} bytes for {}: {}; batches there are copied once more, through "
+        "the driver's own pinned buffers (counted in headrace_client_staged_copies_total). If the memlock "
+        "limit is too low, "
         "raise it; if the GPU cannot pin read-only memory, set ring.data_access: read_write",
         mapping.size() - pinned.pinned_bytes(), mapping.size(), impl.device->name(), pinned.refusal()));
 }
@@ -253,9 +200,7 @@ Result<DeviceBuffer> CopyEngine::allocate(std::size_t bytes) {
 }
 
 Result<Completion> CopyEngine::copy(std::span<const Transfer> transfers, std::shared_ptr<const void> keep) {
-  if (impl_->pinned(transfers)) return impl_->direct(transfers, std::move(keep));
-  ++impl_->counters.staged;
-  return impl_->staged(transfers, nullptr);
+  return impl_->start(transfers, std::move(keep));
 }
 
 Result<Completion> CopyEngine::copy_into(const DeviceBlock& block, std::span<const Transfer> transfers,
@@ -264,14 +209,10 @@ Result<Completion> CopyEngine::copy_into(const DeviceBlock& block, std::span<con
     require(transfer.destination >= block.data &&
                 transfer.destination + transfer.bytes <= block.data + block.bytes,
             "CopyEngine::copy_into: a transfer ends outside the block");
-  if (impl_->pinned(transfers)) {
-    // A pair's second member is destroyed first: the lease, before a block whose owner may wait for Python.
-    using Both = std::pair<std::shared_ptr<void>, std::shared_ptr<const void>>;
-    return impl_->direct(impl_->joined(by_destination(transfers)),
-                         std::make_shared<Both>(block.owner, std::move(keep)));
-  }
-  ++impl_->counters.staged;
-  return impl_->staged(transfers, block.owner);
+  // A pair's second member is destroyed first: the lease, before a block whose owner may wait for Python.
+  using Both = std::pair<std::shared_ptr<void>, std::shared_ptr<const void>>;
+  return impl_->start(impl_->joined(by_destination(transfers)),
+                      std::make_shared<Both>(block.owner, std::move(keep)));
 }
 
 Result<Completion> CopyEngine::queued(std::shared_ptr<const void> keep) {

@@ -44,12 +44,6 @@ void PinnedMapping::unpin_from(std::size_t begin) {
   }
 }
 
-bool PinnedMapping::holds(const std::byte* source, std::size_t bytes) const {
-  if (source < memory_) return false;
-  const auto offset = static_cast<std::size_t>(source - memory_);
-  return offset <= pinned_bytes() && bytes <= pinned_bytes() - offset && pinned_bytes() > 0;
-}
-
 std::size_t PinnedMapping::contiguous(const std::byte* source) const {
   const auto offset = static_cast<std::size_t>(source - memory_);
   return *std::upper_bound(chunk_ends_.begin(), chunk_ends_.end(), offset) - offset;

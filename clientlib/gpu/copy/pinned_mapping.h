@@ -32,8 +32,16 @@ class PinnedMapping {
   [[nodiscard]] std::size_t size() const { return size_; }
   [[nodiscard]] std::size_t pinned_bytes() const { return chunk_ends_.empty() ? 0 : chunk_ends_.back(); }
   [[nodiscard]] const std::string& refusal() const { return refusal_; }  ///< empty: all is pinned
-  /// Whether [source, source + bytes) is within pinned memory.
-  [[nodiscard]] bool holds(const std::byte* source, std::size_t bytes) const;
+  /// Whether [source, source + bytes) is within the mapping.
+  [[nodiscard]] bool holds(const std::byte* source, std::size_t bytes) const {
+    return source >= memory_ && source <= memory_ + size_ &&
+           bytes <= static_cast<std::size_t>(memory_ + size_ - source);
+  }
+  /// The same for its pinned part, which is at the beginning.
+  [[nodiscard]] bool pins(const std::byte* source, std::size_t bytes) const {
+    return holds(source, bytes) && source + bytes <= memory_ + pinned_bytes() &&
+           source < memory_ + pinned_bytes();
+  }
   /// Bytes from `source` to the end of its chunk: no copy may cross two registrations.
   [[nodiscard]] std::size_t contiguous(const std::byte* source) const;
 

@@ -96,22 +96,6 @@ class CudaDevice final : public Device {
     forget(cudaFree(memory));
   }
 
-  Result<std::byte*> allocate_staging(std::size_t bytes) override {
-    const OnDevice here(ordinal_);
-    if (auto entered = entry(here); !entered) return fail(entered.error());
-    void* memory = nullptr;
-    if (const auto error = cudaMallocHost(&memory, bytes); error != cudaSuccess)
-      return fail(failed(error,
-                         fmt::format("allocate {} bytes of pinned host memory (cudaMallocHost)", bytes),
-                         ErrorCode::kNotEnoughMemory));
-    return static_cast<std::byte*>(memory);
-  }
-  void free_staging(std::byte* memory) override {
-    const OnDevice here(ordinal_);
-    if (here.error() != cudaSuccess) return;  // see free()
-    forget(cudaFreeHost(memory));
-  }
-
   Result<void> copy(std::byte* destination, const std::byte* source, std::size_t bytes) override {
     const OnDevice here(ordinal_);
     if (auto entered = entry(here); !entered) return entered;

@@ -43,12 +43,10 @@ class Device {
   virtual Result<std::size_t> room() = 0;
   /// Waits for the device's work that still uses it.
   virtual void free(std::byte* memory) = 0;
-  /// Host memory that the device can always read by DMA.
-  virtual Result<std::byte*> allocate_staging(std::size_t bytes) = 0;
-  virtual void free_staging(std::byte* memory) = 0;
 
-  /// Queues a copy. `source` is pinned or staging memory; it must not change before a later mark was waited
-  /// for.
+  /// Queues a copy. `source` must not change before a later mark was waited for. Pinned memory is read by
+  /// DMA. For other memory the call waits while the driver copies it to pinned buffers, and may wait for
+  /// earlier work on the copy stream.
   virtual Result<void> copy(std::byte* destination, const std::byte* source, std::size_t bytes) = 0;
   virtual Result<Mark> record() = 0;
   /// Blocks until all work that was queued before the mark has finished.

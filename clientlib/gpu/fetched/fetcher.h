@@ -51,7 +51,8 @@ class Fetcher {
   void supply(DeviceBlock block);
   /// Fetches until an error or pause().
   void resume();
-  /// Returns when the thread no longer uses the stream, after at most about 100 ms.
+  /// Returns when the thread no longer uses the stream: after at most about 100 ms, unless a copy out of
+  /// memory that is not pinned takes longer.
   void pause();
 
   /// Waits for the next item. nullopt: `interrupt`, which is called now and then, returned true. At the

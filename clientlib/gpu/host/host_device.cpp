@@ -100,8 +100,6 @@ class HostDevice final : public Device {
   }
   Result<std::size_t> room() override { return ring::memory_headroom().bytes; }
   void free(std::byte* memory) override { std::free(memory); }
-  Result<std::byte*> allocate_staging(std::size_t bytes) override { return allocate(bytes); }
-  void free_staging(std::byte* memory) override { free(memory); }
 
   Result<void> copy(std::byte* destination, const std::byte* source, std::size_t bytes) override {
     queue_->add([=] { std::memcpy(destination, source, bytes); });
