@@ -121,7 +121,8 @@ constexpr std::string_view kStartIt =
     "start it with `headrace serve CONFIG`, or name the running server's directory "
     "(HEADRACE_ADDRESS)";
 constexpr std::string_view kRaiseIt =
-    "its log says why; if it has no descriptors left, raise its limit of open files (ulimit -n)";
+    "see its log; if it has no descriptors left, start it again with a higher limit of open files (ulimit "
+    "-n)";
 constexpr std::string_view kWakeIt = "if it is stopped (state T in `ps`), continue it; else restart it";
 
 tl::unexpected<Error> unreachable(const std::string& step, std::string_view advice,

@@ -166,7 +166,7 @@ struct alignas(kCacheLine) LeaseBlock {
   alignas(kCacheLine) std::atomic<std::uint64_t> heartbeat_ns;  // CLOCK_MONOTONIC, by the client's own thread
   std::atomic<std::uint64_t> wait_ns;                           // time spent waiting in next(), total
   std::atomic<std::uint64_t> private_copies;  // batches that next() had to copy because views were alive
-  std::atomic<std::uint64_t> staged_copies;   // device copies from memory that is not pinned
+  std::atomic<std::uint64_t> staged_copies;   // device copies from a ring that is not pinned
   // The number of commits so far. Entry commits % 2 is always complete, even if the client is killed while it
   // writes the other one.
   alignas(kCacheLine) std::atomic<std::uint64_t> commits;

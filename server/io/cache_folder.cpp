@@ -67,7 +67,8 @@ Result<void> CacheFolder::prepare() {
   const auto failed = [](ErrorCode code, const std::string& what, const std::string& remedy) {
     return fail(code, fmt::format("disk cache {}; {}", what, remedy));
   };
-  constexpr const char* kElsewhere = "give a folder on a local disk that this user may write to";
+  constexpr const char* kElsewhere =
+      "set io.disk_cache.path to a folder on a local disk that this user may write to";
   const auto refuse = [&](const char* what, int error) {
     return failed(ErrorCode::kEnvironment,
                   fmt::format("{}: {}: {}", path_.string(), what, std::strerror(error)), kElsewhere);

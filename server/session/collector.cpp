@@ -192,9 +192,10 @@ std::vector<MetricFamily> Collector::Collect() const {
   by_client("headrace_client_private_copies_total",
             "Batches copied because the client's views held all leases.", MetricType::Counter,
             [](const auto& c) { return report_of(c).private_copies; });
-  by_client("headrace_client_staged_copies_total",
-            "Batches that were copied to a device from memory that is not pinned, which takes one more copy.",
-            MetricType::Counter, [](const auto& c) { return report_of(c).staged_copies; });
+  by_client(
+      "headrace_client_staged_copies_total",
+      "Batches copied to a device from a ring that is not pinned; the driver copies each of them once more.",
+      MetricType::Counter, [](const auto& c) { return report_of(c).staged_copies; });
   const auto by_sharing = [&](const char* name, const char* help, auto value) {
     MetricFamily& family = families.open(name, help, MetricType::Counter);
     for (const auto& sharing : sharing_)

@@ -12,7 +12,7 @@
 namespace headrace::server::session {
 namespace {
 
-/// Of an attached client: its session's socket, its pidfd and its doorbell.
+/// An attached client needs its session's socket, a pidfd and a doorbell.
 constexpr int kDescriptorsPerClient = 3;
 
 /// The number that the next descriptor would get; -1: there is none.
@@ -55,9 +55,9 @@ std::string short_of_descriptors(int clients) {
   const int room = (descriptor_limit() - reserved_descriptors() - next_descriptor()) / kDescriptorsPerClient;
   if (room >= clients) return {};
   return fmt::format(
-      "the streams' ring.max_clients add up to {}, but the limit of {} open files leaves room for about {}; "
-      "the "
-      "server refuses more: raise the limit (ulimit -n)",
+      "the streams allow {} clients together (ring.max_clients), but the limit of {} open files leaves room "
+      "for "
+      "only about {} clients, and the server refuses further ones: raise the limit (ulimit -n)",
       clients, descriptor_limit(), std::max(room, 0));
 }
 

@@ -30,7 +30,7 @@ int descriptor_limit();
 /// A quarter of RLIMIT_NOFILE, 16 to 256: a worker needs one at a time, a starting session needs five.
 int reserved_descriptors();
 
-/// Refuses to start if the sources and rings leave only the reserve, from which no client is accepted.
+/// Error: the sources and rings leave only the reserve, from which no client is accepted.
 Result<void> check_descriptors();
 
 /// A warning if `clients` clients would need more descriptors than are left; else empty.

@@ -40,10 +40,10 @@ class Directory {
 
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
   [[nodiscard]] std::filesystem::path socket(const char* name) const { return path_ / name; }
-  /// Sets the mode of a socket that was bound here, so that clients can connect.
+  /// Sets the mode of a socket that was bound here, so that clients can connect. Remembers it for loss().
   Result<void> set_socket_mode(const char* name);
-  /// Why clients cannot reach the sockets of set_socket_mode(): a file was deleted or replaced, as by a
-  /// cleaner of /tmp. Empty: they can. Any thread may call it, but not beside set_socket_mode().
+  /// Why clients cannot reach these sockets: the directory or one of them was deleted or replaced, for
+  /// example by a cleaner of /tmp. Empty if they can. Any thread, except concurrently with set_socket_mode().
   [[nodiscard]] std::string loss() const;
 
  private:

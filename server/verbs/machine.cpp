@@ -171,9 +171,9 @@ Finding pinning() {
                 : fmt::format("at most {} of locked memory (ulimit -l)", human_bytes(limit.rlim_cur));
   if (unlimited || limit.rlim_cur >= kEnough || content_of("/proc/driver/nvidia/version").empty())
     return good("pinning", found);
-  return {
-      "pinning", Health::kPoor, found,
-      "some drivers count pinned rings: if a loader warns of staged copies, raise `ulimit -l` for trainers"};
+  return {"pinning", Health::kPoor, found,
+          "some drivers count pinned rings: if a loader warns that it cannot pin the ring, raise `ulimit -l` "
+          "for trainers"};
 }
 
 }  // namespace

@@ -88,7 +88,7 @@ def test_a_client_of_a_server_without_descriptors_is_told_what_to_raise(start_se
     with pytest.raises(headrace.errors.ServerUnreachable) as refused:
         headrace.streams(server.address, timeout=1)
     assert "closed the connection before it answered 'hello'" in str(refused.value)
-    assert "raise its limit of open files (ulimit -n)" in str(refused.value)
+    assert "start it again with a higher limit of open files (ulimit -n)" in str(refused.value)
     assert "restart" not in str(refused.value)
 
 
@@ -101,7 +101,7 @@ def test_a_server_with_few_descriptors_says_how_many_clients_can_attach(
     limited.chmod(0o755)
     quiet_config["streams"]["train"]["ring"] = {"max_clients": 40}
     server = start_server(quiet_config, binary=str(limited))
-    text = f"the streams' ring.max_clients add up to 40, but the limit of {limit} open files leaves room for about "
+    text = f"the streams allow 40 clients together (ring.max_clients), but the limit of {limit} open files leaves room for only about "
     assert (text in server.output()) == warned, server.output()
     assert headrace.streams(server.address)
 

@@ -222,7 +222,7 @@ TEST(CopyEngine, JoinsNeighborsInAMappingWithoutLargeGaps) {
       EXPECT_EQ(std::memcmp(field.destination, field.source, field.bytes), 0);
     using Copy = std::pair<const std::byte*, std::size_t>;
     const Copy last{from + 30 * kPage, 50};
-    if (kind == Source::kNotRegistered)  // what lies between the sources may not even be mapped
+    if (kind == Source::kNotRegistered)  // the memory between the sources might not be mapped
       EXPECT_THAT(script.copies, testing::ElementsAre(Copy{from, 100}, Copy{from + 128, 200}, last));
     else
       EXPECT_THAT(script.copies, testing::ElementsAre(Copy{from, 328}, last));

@@ -76,8 +76,8 @@ struct CopyEngine::Impl {
     });
   }
 
-  /// Joins transfers out of one mapping whose order and distance are the same in source and destination, as a
-  /// slot's fields. `sorted`: by_destination().
+  /// Joins transfers from the same mapping if their order and distances are equal in source and destination,
+  /// such as the fields of a slot. `sorted`: by_destination().
   std::vector<Transfer> joined(std::span<const Transfer> sorted) const {
     std::vector<Transfer> out;
     for (const Transfer& next : sorted) {
@@ -96,7 +96,7 @@ struct CopyEngine::Impl {
     return out;
   }
 
-  /// No copy may cross the border of a registration.
+  /// No copy may cross a registration's boundary.
   Result<void> queue(const Transfer& transfer) {
     const PinnedMapping* mapping = mapping_of(transfer);
     std::size_t done = 0;

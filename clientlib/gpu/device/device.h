@@ -44,7 +44,7 @@ class Device {
   /// Waits for the device's work that still uses it.
   virtual void free(std::byte* memory) = 0;
 
-  /// Queues a copy. `source` must not change before a later mark was waited for. Pinned memory is read by
+  /// Queues a copy. `source` must not change until a later mark has been waited for. Pinned memory is read by
   /// DMA. For other memory the call waits while the driver copies it to pinned buffers, and may wait for
   /// earlier work on the copy stream.
   virtual Result<void> copy(std::byte* destination, const std::byte* source, std::size_t bytes) = 0;

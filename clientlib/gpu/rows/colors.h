@@ -31,8 +31,8 @@ HEADRACE_HD inline std::int32_t steps_before(const PixelSteps& steps, std::int32
   return -1;
 }
 
-/// pixels::gray_of(), as red plus a weighted sum of the differences to red, because the weights' sum is 1.
-/// Every product and sum is a multiple of 2^-24 between -1 and 1, so none is rounded.
+/// pixels::gray_of(), as red plus a weighted sum of the differences from red, because the weights' sum is 1.
+/// Before add_down() rounds, every product and sum is a multiple of 2^-24 between -1 and 1, and so exact.
 HEADRACE_HD inline float gray_of(const LiftedRgb& p) {
   constexpr float kG = 38470.0F / 65536, kB = 7471.0F / 65536;
   return add_down(p.r, multiply_add(p.b - p.r, kB, multiply_add(p.g - p.r, kG, kByteStep / 2)));

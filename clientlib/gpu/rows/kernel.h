@@ -235,8 +235,8 @@ HEADRACE_HD void sum_grays(Block& block, const RowJob& job, std::int32_t contras
       change_pixels(head.colors, before, made);
       HEADRACE_UNROLL
       for (int i = 0; i < kWideRun; ++i) sum += pixels::bits_of(gray_of(made[i])) - kLiftBits;
-      // Copies of the first pixel fill a run that is cut off: subtracting them is cheaper than a branch per
-      // pixel.
+      // A short last run is filled with copies of its first pixel. Subtracting their grays costs less than a
+      // branch for each pixel.
       sum -= static_cast<std::uint32_t>(kWideRun - end) * (pixels::bits_of(gray_of(made[0])) - kLiftBits);
     }
     grays[thread] = sum;

@@ -1,5 +1,5 @@
-// Copies batches to a device. The ring is pinned once, so that copies are asynchronous, and each lease ends
-// when its copy has finished. Trainers use DeviceLoader (device_loader.h), which is built on this engine.
+// Copies batches to a device. The ring is pinned once, so that copies are asynchronous. Each lease ends when
+// its copy has finished. Trainers use DeviceLoader (device_loader.h), which is built on this engine.
 //
 //   auto engine = headrace::gpu::CopyEngine::open({.device = "cuda:0"}).value();
 //   auto image = engine->allocate(bytes).value();
@@ -99,7 +99,7 @@ struct EngineOptions {
 
 struct EngineStats {
   std::uint64_t direct_copies = 0;  ///< read from the ring by DMA
-  std::uint64_t staged_copies = 0;  ///< of memory that is not pinned: the driver copies it once more
+  std::uint64_t staged_copies = 0;  ///< from memory that is not pinned: the driver copies it once more
   std::uint64_t pinned_bytes = 0;
 };
 
@@ -114,7 +114,7 @@ class CopyEngine {
 
   /// Pins memory, once per (mapping, owner), then makes it read-only for this process. If the mapping has
   /// grown since the last call, only what was added is pinned. A failure to pin is not an error: it is
-  /// reported once through `warn`, and copies from there take longer and are counted. `owner` keeps the
+  /// reported once through `warn`, and copies from there are slower and counted as staged. `owner` keeps the
   /// memory mapped. The next registration unpins memory that only the engine still owns (the ring of a server
   /// that was restarted), after its copies.
   void register_mapping(std::span<std::byte> mapping, std::shared_ptr<const void> owner);
