@@ -64,44 +64,42 @@ Result<std::unique_ptr<CacheFolder>> CacheFolder::open(const std::filesystem::pa
 }
 
 Result<void> CacheFolder::prepare() {
-  const auto failed = [](ErrorCode code, const std::string& what, const std::string& remedy) {
-    return fail(code, fmt::format("disk cache {}; {}", what, remedy));
+  const auto refuse = [](const Error& error) {
+    const std::string remedy =
+        error.code == ErrorCode::kPermissionDenied
+            ? fmt::format(
+                  "give it to user {} alone (chown {}, chmod go-w), or set io.disk_cache.path to a new "
+                  "folder",
+                  ::geteuid(), ::geteuid())
+            : "give a folder on a local disk that this user may write to (io.disk_cache.path)";
+    return fail(error.code, fmt::format("disk cache {}; {}", error.message, remedy));
   };
-  constexpr const char* kElsewhere =
-      "set io.disk_cache.path to a folder on a local disk that this user may write to";
-  const auto refuse = [&](const char* what, int error) {
-    return failed(ErrorCode::kEnvironment,
-                  fmt::format("{}: {}: {}", path_.string(), what, std::strerror(error)), kElsewhere);
-  };
-  const auto not_opened = [&](const Error& error) {
-    if (error.code != ErrorCode::kPermissionDenied) return failed(error.code, error.message, kElsewhere);
-    return failed(error.code, error.message,
-                  fmt::format("give it to user {} alone (chown {}, chmod go-w), or set io.disk_cache.path to "
-                              "a new folder",
-                              ::geteuid(), ::geteuid()));
+  const auto unusable = [&](const char* what, int error) {
+    return refuse(
+        {ErrorCode::kEnvironment, fmt::format("{}: {}: {}", path_.string(), what, std::strerror(error))});
   };
   std::error_code error;
   std::filesystem::create_directories((path_ / "").parent_path().parent_path(), error);
-  if (::mkdir(path_.c_str(), 0700) != 0 && errno != EEXIST) return refuse("cannot be made", errno);
+  if (::mkdir(path_.c_str(), 0700) != 0 && errno != EEXIST) return unusable("cannot be made", errno);
   auto folder = open_trusted_directory(path_.string());
-  if (!folder) return not_opened(folder.error());
+  if (!folder) return refuse(folder.error());
   folder_ = std::move(*folder);
   for (const auto& [name, file] : {std::pair{"users", &users_}, {"count", &count_}}) {
     auto opened = open_trusted_file(folder_.get(), name, O_RDWR | O_CREAT);
     if (!opened)
-      return not_opened({opened.error().code, fmt::format("{}/{}", path_.string(), opened.error().message)});
+      return refuse({opened.error().code, fmt::format("{}/{}", path_.string(), opened.error().message)});
     *file = std::move(*opened);
   }
   if (::flock(users_.get(), LOCK_EX | LOCK_NB) == 0) {
     const CountLock count(mutex_, count_.get());
-    if (!count.set(count_files())) return refuse("cannot be written to", errno);
+    if (!count.set(count_files())) return unusable("cannot be written to", errno);
   }
   const auto begun = std::chrono::steady_clock::now();
   for (bool said = false; ::flock(users_.get(), LOCK_SH | LOCK_NB) != 0;) {
-    if (errno != EWOULDBLOCK && errno != EINTR) return refuse("cannot be locked", errno);
+    if (errno != EWOULDBLOCK && errno != EINTR) return unusable("cannot be locked", errno);
     const auto waited = std::chrono::steady_clock::now() - begun;
     if (waited > kCountPatience)
-      return refuse("another server has locked it and makes no progress", ETIMEDOUT);
+      return unusable("another server has locked it and makes no progress", ETIMEDOUT);
     if (!said && waited > std::chrono::seconds(1)) {
       log::info("disk cache {}: waiting for another server, which counts what is in it", path_.string());
       said = true;

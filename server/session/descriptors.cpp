@@ -55,9 +55,8 @@ std::string short_of_descriptors(int clients) {
   const int room = (descriptor_limit() - reserved_descriptors() - next_descriptor()) / kDescriptorsPerClient;
   if (room >= clients) return {};
   return fmt::format(
-      "the streams allow {} clients together (ring.max_clients), but the limit of {} open files leaves room "
-      "for "
-      "only about {} clients, and the server refuses further ones: raise the limit (ulimit -n)",
+      "the streams allow {} clients together (ring.max_clients), but the limit of {} open files leaves "
+      "room for only about {} clients, and the server refuses further ones: raise the limit (ulimit -n)",
       clients, descriptor_limit(), std::max(room, 0));
 }
 

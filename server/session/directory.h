@@ -51,11 +51,7 @@ class Directory {
       : path_(std::move(path)), folder_(std::move(folder)), lock_(std::move(lock)), reach_(reach) {}
   void remove_sockets() const;
 
-  struct FileId {
-    dev_t device;
-    ino_t inode;
-    bool operator==(const FileId&) const = default;
-  };
+  using FileId = std::pair<dev_t, ino_t>;
 
   std::filesystem::path path_;
   ring::UniqueFd folder_;  ///< O_PATH

@@ -171,12 +171,12 @@ Finding judge_samples(const exec::StreamSetup& setup, const config::Config& conf
   if (setup.info.live) return good(what, "is fed by another process");
   const auto tried = try_samples(setup.info.name, *setup.maker, all, config.server.threads);
   if (!tried) return broken(what, tried.error());
-  if (tried->bad == 0 && tried->tried == 1) return good(what, "its only sample is sound");
+  const std::uint64_t size = setup.maker->size();
+  if (tried->bad == 0 && size == 1) return good(what, "its only sample is sound");
   if (tried->bad == 0 && all)
     return good(what, fmt::format("all of the first epoch's {} samples are sound", tried->tried));
   if (tried->bad == 0)
     return good(what, fmt::format("{}; {} were tried", count_of(setup.info.samples, "sample"), tried->tried));
-  const std::uint64_t size = setup.maker->size();
   const double allowed = setup.maker->allowed_bad();
   const std::string list = list_of(*tried, size);
   if (tried->bad == tried->tried) return broken(what, {ErrorCode::kDatasetInvalid, list});

@@ -156,7 +156,7 @@ def test_check_says_what_is_wrong_with_io(image_folder: Path, tmp_path: Path) ->
         run = subprocess.run([headrace_binary(), "check", str(file)], capture_output=True, text=True, check=False)
         assert run.returncode == 3
         told = run.stdout + run.stderr
-        assert f"disk cache {words}" in told and "set io.disk_cache.path to a folder on a local disk that this user may write to" in told
+        assert f"disk cache {words}" in told and "give a folder on a local disk that this user may write to (io.disk_cache.path)" in told
 
 
 def test_a_source_made_of_one_with_io_is_read_ahead_as_that_says(start_server: Any, image_folder: Path) -> None:

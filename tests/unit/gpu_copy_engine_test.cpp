@@ -326,6 +326,7 @@ TEST(CopyEngine, EndsALeaseWhoseMarkCannotBeRecordedOnlyAfterItsBytesAreOut) {
     ASSERT_FALSE(copy.has_value());
     EXPECT_THAT(copy.error().message, testing::HasSubstr("no event is left"));
     EXPECT_TRUE(whole_at_the_end) << "the copy still read the slot when its lease ended";
+    EXPECT_EQ(std::memcmp(buffer.data(), mapping->span().data(), buffer.size()), 0);
   }
   EXPECT_EQ(script.synchronized, 2U);
 }

@@ -96,15 +96,13 @@ struct CopyEngine::Impl {
     return out;
   }
 
-  /// No copy may cross a registration's boundary.
   Result<void> queue(const Transfer& transfer) {
     const PinnedMapping* mapping = mapping_of(transfer);
     std::size_t done = 0;
     while (done < transfer.bytes) {
       const std::byte* source = transfer.source + done;
       std::size_t bytes = transfer.bytes - done;
-      if (mapping != nullptr && mapping->pins(source, 1))
-        bytes = std::min(bytes, mapping->contiguous(source));
+      if (mapping != nullptr) bytes = std::min(bytes, mapping->contiguous(source));
       if (auto queued = device->copy(transfer.destination + done, source, bytes); !queued) return queued;
       done += bytes;
     }
@@ -180,10 +178,10 @@ void CopyEngine::register_mapping(std::span<std::byte> mapping, std::shared_ptr<
   impl.count_pinned();
   if (!pinned.refusal().empty() && !std::exchange(impl.refusal_reported, true))
     impl.options.warn(fmt::format(
-        "cannot pin {} of the ring's {} bytes for {}: {}; batches there are copied once more, through "
-        "the driver's own pinned buffers (counted in headrace_client_staged_copies_total). If the memlock "
-        "limit is too low, "
-        "raise it; if the GPU cannot pin read-only memory, set ring.data_access: read_write",
+        "cannot pin {} of the ring's {} bytes for {}: {}; batches there are copied once more, through the "
+        "driver's own pinned buffers (counted in headrace_client_staged_copies_total). If the memlock limit "
+        "is "
+        "too low, raise it; if the GPU cannot pin read-only memory, set ring.data_access: read_write",
         mapping.size() - pinned.pinned_bytes(), mapping.size(), impl.device->name(), pinned.refusal()));
 }
 

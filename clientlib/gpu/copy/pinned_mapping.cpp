@@ -46,7 +46,8 @@ void PinnedMapping::unpin_from(std::size_t begin) {
 
 std::size_t PinnedMapping::contiguous(const std::byte* source) const {
   const auto offset = static_cast<std::size_t>(source - memory_);
-  return *std::upper_bound(chunk_ends_.begin(), chunk_ends_.end(), offset) - offset;
+  const auto end = std::upper_bound(chunk_ends_.begin(), chunk_ends_.end(), offset);
+  return (end == chunk_ends_.end() ? size_ : *end) - offset;
 }
 
 }  // namespace headrace::gpu

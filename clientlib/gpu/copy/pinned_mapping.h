@@ -42,7 +42,8 @@ class PinnedMapping {
     return holds(source, bytes) && source + bytes <= memory_ + pinned_bytes() &&
            source < memory_ + pinned_bytes();
   }
-  /// Bytes from `source` to the end of its chunk: no copy may cross two registrations.
+  /// Bytes from `source` to the end of its chunk or of what is not pinned: no copy may cross a registration's
+  /// boundary. REQUIRES: holds(source, 1).
   [[nodiscard]] std::size_t contiguous(const std::byte* source) const;
 
  private:
